@@ -1,0 +1,19 @@
+"""The paper's tasks and data structures, and the way to add one's own."""
+
+from ham.tasks.base import Batch, Task, all_in_range, bits_of, ended, in_range, number_of, pairs_of, within
+from ham.tasks.registry import get, names, register
+
+__all__ = [
+    "Batch",
+    "Task",
+    "all_in_range",
+    "bits_of",
+    "ended",
+    "get",
+    "in_range",
+    "names",
+    "number_of",
+    "pairs_of",
+    "register",
+    "within",
+]

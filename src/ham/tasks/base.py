@@ -1,0 +1,220 @@
+"""What a task is: examples on demand, and an oracle in plain Python that says what is right.
+
+A question is what a person would write (`[(7, 1), (3, 9)]`), a row is what the network reads
+(ten bits). `sample` draws whole batches of rows and targets at once; `solve` knows nothing of
+rows and is what every sampled target must agree with.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from functools import cache
+from numbers import Integral
+from typing import Any, ClassVar
+
+import numpy as np
+from jaxtyping import Bool, Float, Int
+from numpy import ndarray
+
+from ham.errors import InputError
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Examples of one task, padded to one shape."""
+
+    inputs: Float[ndarray, "batch slots features"]
+    lengths: Int[ndarray, "batch"]
+    targets: Float[ndarray, "batch symbols bits"]
+    counted: Bool[ndarray, "batch symbols"]
+    """Output symbols that are asked for; whatever the model says elsewhere does not matter."""
+
+    def __len__(self) -> int:
+        return len(self.lengths)
+
+    def repeat(self, times: int) -> Batch:
+        """Every example `times` times in a row, for several sampled runs of each."""
+        if times == 1:
+            return self
+        return Batch(
+            *(np.repeat(part, times, 0) for part in (self.inputs, self.lengths, self.targets, self.counted))
+        )
+
+
+class Task(ABC):
+    """A family of problems of every size.
+
+    A subclass names itself and its widths and says how to `sample`, `solve`, `encode` and
+    `decode`; `parse` and `show` are only needed for `ham solve`.
+    """
+
+    name: ClassVar[str]
+    summary: ClassVar[str]
+    features: ClassVar[int]
+    """Width of an input row."""
+    answer_bits: ClassVar[int]
+    """Width of an output symbol, without the End-Of-Output bit."""
+    ends: ClassVar[bool] = True
+    """Whether every output is closed by an End-Of-Output symbol (one more output bit)."""
+    online: ClassVar[bool] = False
+    """Whether row t is only seen at timestep t (a data structure) instead of all at once."""
+    every: ClassVar[int | None] = None
+    """Memory accesses per output symbol, where the task itself fixes them."""
+    shortest: ClassVar[int] = 1
+    """Rows of the smallest question."""
+    example: ClassVar[str] = ""
+    """A question as a person would type it."""
+
+    @property
+    def bits(self) -> int:
+        """Width of an output symbol as the network gives it."""
+        return self.answer_bits + self.ends
+
+    def draw_lengths(
+        self, rng: np.random.Generator, batch: int, low: int, high: int
+    ) -> Int[ndarray, "batch"]:
+        """Numbers of input rows, uniform over the valid ones in [low, high]."""
+        low = max(low, self.shortest)
+        if high < low:
+            raise InputError(f"{self.name} needs at least {low} leaves, got {high}")
+        return rng.integers(low, high, size=batch, endpoint=True)
+
+    def fitting(self, lengths: Any, n: int) -> Int[ndarray, "batch"]:
+        """The lengths as an array, if each is one that a memory of n leaves can hold."""
+        lengths = np.asarray(lengths, np.int64)
+        if lengths.size and (lengths.max() > n or lengths.min() < self.shortest):
+            raise InputError(
+                f"{self.name} with {n} leaves takes {self.shortest} to {n} rows, "
+                f"got lengths from {lengths.min()} to {lengths.max()}"
+            )
+        return lengths
+
+    def symbols(self, lengths: Any) -> Any:
+        """Output symbols for a question of so many rows, End-Of-Output included."""
+        return lengths + self.ends
+
+    @abstractmethod
+    def sample(self, rng: np.random.Generator, batch: int, n: int, lengths: Int[ndarray, "batch"]) -> Batch:
+        """Random questions of the given lengths with their targets, for a memory of n leaves."""
+
+    @abstractmethod
+    def solve(self, question: Any) -> list:
+        """The right answer, item by item."""
+
+    @abstractmethod
+    def encode(self, question: Any) -> Float[ndarray, "rows features"]:
+        """The rows of a question; `InputError` names the item that cannot be one."""
+
+    @abstractmethod
+    def decode(self, rows: Float[ndarray, "rows features"]) -> Any:
+        """The question that the rows stand for."""
+
+    def answer_row(self, item: Any) -> Float[ndarray, "answer_bits"]:
+        """The output bits of one item of an answer."""
+        return bits_of(item, self.answer_bits)
+
+    def answer_item(self, row: Float[ndarray, "answer_bits"]) -> Any:
+        """The item that output bits stand for."""
+        return int(number_of(row))
+
+    def targets(self, question: Any) -> tuple[Float[ndarray, "symbols bits"], Bool[ndarray, "symbols"]]:
+        """What the network should give for a question, and which of its symbols count."""
+        answer = self.solve(question)
+        rows = np.zeros((len(answer) + self.ends, self.bits), np.float32)
+        for row, item in zip(rows, answer, strict=False):
+            row[: self.answer_bits] = self.answer_row(item)
+        if self.ends:
+            rows[-1, -1] = 1
+        return rows, np.ones(len(rows), bool)
+
+    def read_answer(self, question: Any, symbols: Float[ndarray, "symbols bits"]) -> list:
+        """The answer in the network's rounded output: what comes before End-Of-Output."""
+        if self.ends:
+            ends = np.flatnonzero(symbols[:, -1] > 0.5)
+            symbols = symbols[: ends[0]] if len(ends) else symbols
+        return [self.answer_item(row[: self.answer_bits]) for row in symbols]
+
+    def parse(self, text: str) -> Any:
+        """The question in a person's own words; `InputError` says what is wrong with it."""
+        raise InputError(f"{self.name} does not say how to read a question from text (Task.parse)")
+
+    def show(self, question: Any) -> str:
+        """A question as `parse` reads it."""
+        return str(question)
+
+    def show_answer(self, answer: list) -> str:
+        return " ".join(str(item) for item in answer)
+
+
+def bits_of(numbers: Any, width: int) -> Float[ndarray, "*shape width"]:
+    """Binary digits, most significant first, so that the lexicographic order is the numeric one.
+
+    >>> bits_of(6, 4)
+    array([0., 1., 1., 0.], dtype=float32)
+    """
+    numbers = np.asarray(numbers, np.int64)
+    if width <= 12:
+        return _all_digits(width)[numbers]
+    return _digits(numbers, width)
+
+
+def _digits(numbers: Int[ndarray, "*shape"], width: int) -> Float[ndarray, "*shape width"]:
+    return (numbers[..., None] >> np.arange(width - 1, -1, -1) & 1).astype(np.float32)
+
+
+@cache
+def _all_digits(width: int) -> Float[ndarray, "numbers width"]:
+    """Looking digits up is several times faster than shifting, and sampling must not slow training."""
+    return _digits(np.arange(1 << width), width)
+
+
+def number_of(bits: Float[ndarray, "*shape width"]) -> Int[ndarray, "*shape"]:
+    """The inverse of `bits_of`.
+
+    >>> int(number_of(np.array([0., 1., 1., 0.])))
+    6
+    """
+    weights = 1 << np.arange(bits.shape[-1] - 1, -1, -1)
+    return (np.rint(bits).astype(np.int64) * weights).sum(-1)
+
+
+def within(lengths: Int[ndarray, "batch"], slots: int) -> Bool[ndarray, "batch slots"]:
+    """True where a slot is in use.
+
+    >>> within(np.array([1, 3]), 3).astype(int)
+    array([[1, 0, 0],
+           [1, 1, 1]])
+    """
+    return np.arange(slots) < np.asarray(lengths)[:, None]
+
+
+def ended(
+    answers: Float[ndarray, "batch symbols answer_bits"], count: Int[ndarray, "batch"]
+) -> tuple[Float[ndarray, "batch symbols1 bits"], Bool[ndarray, "batch symbols1"]]:
+    """Targets and their mask: `count` answers in each example, then End-Of-Output."""
+    batch, symbols, width = answers.shape
+    targets = np.zeros((batch, symbols + 1, width + 1), np.float32)
+    targets[:, :symbols, :width] = answers * within(count, symbols)[..., None]
+    targets[np.arange(batch), count, width] = 1
+    return targets, within(count + 1, symbols + 1)
+
+
+def in_range(value: Any, bits: int, what: str) -> int:
+    """`value` if it is a number of so many bits, else an error that names it."""
+    if not isinstance(value, Integral) or not 0 <= value < 1 << bits:
+        raise InputError(f"{what} must be a whole number between 0 and {(1 << bits) - 1}, got {value!r}")
+    return int(value)
+
+
+def all_in_range(values: Any, bits: int, what: str) -> list[int]:
+    """The values, if all are numbers of so many bits; the error gives the position from 1."""
+    return [in_range(value, bits, f"{what} {place}") for place, value in enumerate(values, 1)]
+
+
+def pairs_of(items: Any, what: str) -> tuple[list, list]:
+    """First and second halves of pairs, where a person may have written something else."""
+    for place, item in enumerate(items, 1):
+        if not isinstance(item, (tuple, list)) or len(item) != 2:
+            raise InputError(f"item {place} must be a pair ({what}), got {item!r}")
+    return [first for first, _ in items], [second for _, second in items]

@@ -1,0 +1,104 @@
+"""Merge: the values of two sorted sequences in the order of their priorities.
+
+Priorities are k/300 for different k in 1..300. More than 300 rows cannot have that, so a longer
+example draws from the next multiple of 300 that has enough: k/600 up to 600 rows, and so on.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import numpy as np
+
+from ham.errors import InputError
+from ham.tasks.base import Batch, Task, all_in_range, bits_of, ended, number_of, pairs_of, within
+from ham.tasks.registry import register
+from ham.tasks.text import pair, real, words
+
+VALUE_BITS = 5
+GRID = 300
+
+
+@register
+class Merge(Task):
+    """Two sorted sequences of (priority, value).
+
+    >>> Merge().solve(([(0.1, 5), (0.9, 3)], [(0.2, 7)]))
+    [5, 7, 3]
+    """
+
+    name = "merge"
+    summary = "two sequences of 5-bit values sorted by real priorities, merged"
+    features = 1 + VALUE_BITS
+    answer_bits = VALUE_BITS
+    example = "0.1:5 0.9:3 | 0.2:7"
+
+    def sample(self, rng, batch, n, lengths):
+        lengths = self.fitting(lengths, n)
+        used = within(lengths, n)
+        grids = GRID * -(-lengths // GRID)
+        picks = _different(rng, grids, n)
+        split = rng.integers(1, np.maximum(lengths, 2))
+        # 0 for the first sequence, 1 for the second, 2 behind the end: each is sorted on its own
+        sequence = (2 - used - within(split, n)) * grids.max()
+        picks = np.sort(picks + sequence, axis=1) - sequence
+        values = rng.integers(0, 1 << VALUE_BITS, (batch, n)) * used
+        order = np.argsort(np.where(used, picks, grids.max()), axis=1)
+        answers = bits_of(np.take_along_axis(values, order, axis=1), VALUE_BITS)
+        inputs = np.empty((batch, n, self.features), np.float32)
+        inputs[..., 0] = (picks + 1) / grids[:, None] * used
+        inputs[..., 1:] = bits_of(values, VALUE_BITS)
+        return Batch(inputs, lengths, *ended(answers, lengths))
+
+    def solve(self, question):
+        first, second = question
+        return [value for _, value in sorted([*first, *second], key=lambda pair: pair[0])]
+
+    def encode(self, question):
+        first, second = ([*zip(*pairs_of(part, "priority, value"), strict=True)] for part in question)
+        for part in (first, second):
+            for (before, _), (after, _) in pairwise(part):
+                if not before < after:
+                    raise InputError(f"each sequence must be sorted, but {after} comes after {before}")
+        pairs = [*first, *second]
+        rows = np.empty((len(pairs), self.features), np.float32)
+        rows[:, 0] = [_priority(priority) for priority, _ in pairs]
+        rows[:, 1:] = bits_of(all_in_range([value for _, value in pairs], VALUE_BITS, "value"), VALUE_BITS)
+        again = np.flatnonzero(np.diff(np.sort(rows[:, 0])) == 0)
+        if len(again):
+            raise InputError(f"priorities must differ, got {np.sort(rows[:, 0])[again[0]]} twice")
+        return rows
+
+    def decode(self, rows):
+        # Printing a float32 gives the shortest decimal that stands for it: 0.1, not 0.10000000149
+        priorities = [float(str(priority)) for priority in rows[:, 0].astype(np.float32)]
+        pairs = list(zip(priorities, number_of(rows[:, 1:]).tolist(), strict=True))
+        falls = np.flatnonzero(np.diff(rows[:, 0]) < 0)
+        split = int(falls[0]) + 1 if len(falls) else len(pairs)
+        return pairs[:split], pairs[split:]
+
+    def parse(self, text):
+        parts = text.split("|")
+        if len(parts) != 2:
+            raise InputError(f"expected two sequences with one | between them, as in {self.example!r}")
+        question = tuple([pair(word, real) for word in words(part)] for part in parts)
+        self.encode(question)
+        return question
+
+    def show(self, question):
+        first, second = (" ".join(f"{priority}:{value}" for priority, value in part) for part in question)
+        return f"{first} | {second}".strip()
+
+
+def _priority(value):
+    if not isinstance(value, (int, float)) or not 0 <= value <= 1:
+        raise InputError(f"a priority must be a number between 0 and 1, got {value!r}")
+    return value
+
+
+def _different(rng, grids, n):
+    """For each example n different whole numbers, those it uses below its own grid."""
+    columns = max(int(grids.max()), n)
+    noise = rng.random((len(grids), columns), np.float32)
+    noise += np.arange(columns) >= grids[:, None]
+    return np.argsort(noise, axis=1)[:, :n]

@@ -1,0 +1,125 @@
+"""What the data structures share: a sequence of PUSH and POP that is seen one at a time.
+
+A question is a list whose items are values to push or the word "pop"; the answer has one item
+for each "pop". The network answers at every timestep, and only its answers to POP count.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+
+import numpy as np
+
+from ham.errors import InputError
+from ham.tasks.base import Batch, Task, bits_of, in_range, number_of, within
+from ham.tasks.text import integer
+
+VALUE_BITS = 5
+PUSH, POP = range(2)
+VALUE = slice(2, 2 + VALUE_BITS)
+
+
+class Online(Task):
+    """A data structure; a subclass says which earlier PUSH each POP takes its value from."""
+
+    features = 2 + VALUE_BITS
+    answer_bits = VALUE_BITS
+    ends = False
+    online = True
+    capacity: int | None = None
+    """Elements at which the next operation must be POP."""
+    example = "push 4, push 9, pop"
+
+    @abstractmethod
+    def fill(self, rng, inputs, pops):
+        """For each POP the timestep of its PUSH; writes what a PUSH carries besides its value."""
+
+    def draw_lengths(self, rng, batch, low, high):
+        """Always `high`: a sequence of operations fills its memory."""
+        if high < self.shortest:
+            raise InputError(f"{self.name} needs at least one leaf, got {high}")
+        return np.full(batch, high)
+
+    def symbols(self, lengths):
+        return lengths
+
+    def sample(self, rng, batch, n, lengths):
+        lengths = self.fitting(lengths, n)
+        used = within(lengths, n)
+        pops = self._pops(rng.random((batch, n)) * lengths[:, None] < np.arange(1, n + 1)) & used
+        pushes = used & ~pops
+        inputs = np.zeros((batch, n, self.features), np.float32)
+        inputs[..., PUSH] = pushes
+        inputs[..., POP] = pops
+        values = rng.integers(0, 1 << VALUE_BITS, (batch, n), np.int8) * pushes
+        inputs[..., VALUE] = bits_of(values, VALUE_BITS)
+        answers = np.take_along_axis(values, self.fill(rng, inputs, pops), axis=1) * pops
+        return Batch(inputs, lengths, bits_of(answers, VALUE_BITS), pops)
+
+    def _pops(self, wanted):
+        """Where the operation is POP: as wanted, but never on nothing and always when full."""
+        full = self.capacity or wanted.shape[1] + 1
+        size = np.zeros(len(wanted), np.int64)
+        pops = np.empty(wanted.shape[::-1], bool)
+        for pop, want in zip(pops, np.ascontiguousarray(wanted.T), strict=True):
+            np.logical_and(want, size > 0, out=pop)
+            pop |= size == full
+            size += 1 - 2 * pop
+        return np.ascontiguousarray(pops.T)
+
+    def encode(self, question):
+        rows = np.zeros((len(question), self.features), np.float32)
+        size = 0
+        for place, (row, item) in enumerate(zip(rows, question, strict=True), 1):
+            if item != "pop":
+                row[PUSH] = 1
+                self.encode_push(row, item, f"operation {place}, push:")
+            elif size > 0:
+                row[POP] = 1
+            else:
+                raise InputError(f"operation {place} is a pop, but nothing is left to pop")
+            size += 1 if item != "pop" else -1
+        return rows
+
+    def encode_push(self, row, item, where):
+        row[VALUE] = bits_of(in_range(item, VALUE_BITS, f"{where} the value"), VALUE_BITS)
+
+    def decode(self, rows):
+        return ["pop" if row[POP] else self.decode_push(row) for row in rows]
+
+    def decode_push(self, row):
+        return int(number_of(row[VALUE]))
+
+    def targets(self, question):
+        counted = np.array([item == "pop" for item in question], bool)
+        rows = np.zeros((len(question), self.bits), np.float32)
+        rows[counted] = bits_of(self.solve(question), VALUE_BITS)
+        return rows, counted
+
+    def read_answer(self, question, symbols):
+        return [self.answer_item(row) for row, item in zip(symbols, question, strict=False) if item == "pop"]
+
+    def parse(self, text):
+        question = []
+        for place, operation in enumerate(filter(None, map(str.split, text.split(","))), 1):
+            match [operation[0].lower(), *operation[1:]]:
+                case ["pop"]:
+                    question.append("pop")
+                case ["push", word]:
+                    question.append(self.parse_push(word))
+                case _:
+                    raise InputError(
+                        f"operation {place} must be a push or a pop, as in {self.example!r}, "
+                        f"got {' '.join(operation)!r}"
+                    )
+        self.encode(question)
+        return question
+
+    def parse_push(self, word):
+        return integer(word)
+
+    def show(self, question):
+        return ", ".join("pop" if item == "pop" else f"push {self.show_push(item)}" for item in question)
+
+    def show_push(self, item):
+        return str(item)

@@ -1,0 +1,86 @@
+"""Where tasks are found: the built-in ones, those of installed packages, those in a file.
+
+A package offers its tasks as entry points of the group `ham.tasks`; a file's task is named
+`path/to/file.py:ClassName` and running it runs that file's code.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+from importlib.metadata import entry_points
+from pathlib import Path
+from typing import TypeVar
+
+from ham.errors import InputError
+from ham.tasks.base import Task
+
+BUILT_IN = (
+    "reverse",
+    "search",
+    "merge",
+    "sort",
+    "add",
+    "sort4",
+    "stack",
+    "queue",
+    "priority_queue",
+)
+
+_classes: dict[str, type[Task]] = {}
+
+AnyTask = TypeVar("AnyTask", bound=type[Task])
+
+
+def register(task: AnyTask) -> AnyTask:
+    """Class decorator that makes a task known by its name."""
+    if not isinstance(getattr(task, "name", None), str):
+        raise InputError(f'{task.__qualname__} needs a name to be registered: name = "..."')
+    known = _classes.get(task.name)
+    if known is not None and known.__qualname__ != task.__qualname__:
+        raise InputError(f"two tasks are named {task.name!r}: {known!r} and {task!r}")
+    _classes[task.name] = task
+    return task
+
+
+def names() -> list[str]:
+    """Every task that can be named without a file, the paper's first."""
+    installed = [point.name for point in entry_points(group="ham.tasks")]
+    return list(dict.fromkeys([*BUILT_IN, *_classes, *installed]))
+
+
+def get(name: str) -> Task:
+    """The task of that name, or the one in `file.py:Class`."""
+    if ".py:" in name:
+        return _from_file(name)()
+    key = name.replace("-", "_").lower()
+    if key not in _classes:
+        _import(key)
+    return _classes[key]()
+
+
+def _import(name: str) -> None:
+    if name in BUILT_IN:
+        importlib.import_module(f"ham.tasks.{name}")
+        return
+    for point in entry_points(group="ham.tasks", name=name):
+        register(point.load())
+    if name not in _classes:
+        raise InputError(f"no task is named {name!r}; there are {', '.join(names())}, or file.py:Class")
+
+
+def _from_file(name: str) -> type[Task]:
+    path, _, class_name = name.rpartition(":")
+    if not Path(path).is_file():
+        raise InputError(f"there is no file {path} to take the task {class_name} from")
+    spec = importlib.util.spec_from_file_location(Path(path).stem, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    task = getattr(module, class_name, None)
+    if not (isinstance(task, type) and issubclass(task, Task)):
+        raise InputError(f"{path} has no task class {class_name}")
+    if missing := sorted(task.__abstractmethods__):
+        raise InputError(f"{class_name} in {path} does not define {', '.join(missing)}")
+    return task

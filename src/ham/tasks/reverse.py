@@ -1,0 +1,48 @@
+"""Reverse: the input from its end to its beginning."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ham.tasks.base import Batch, Task, all_in_range, bits_of, ended, number_of, within
+from ham.tasks.registry import register
+from ham.tasks.text import integers
+
+
+@register
+class Reverse(Task):
+    """Ten-bit vectors in the opposite order.
+
+    >>> Reverse().solve([3, 1, 2])
+    [2, 1, 3]
+    """
+
+    name = "reverse"
+    summary = "a sequence of 10-bit vectors, backwards"
+    features = 10
+    answer_bits = 10
+    example = "3 1 2"
+
+    def sample(self, rng, batch, n, lengths):
+        lengths = self.fitting(lengths, n)
+        used = within(lengths, n)
+        inputs = bits_of(rng.integers(0, 1 << self.features, (batch, n)), self.features)
+        inputs *= used[..., None]
+        backwards = np.maximum(lengths[:, None] - 1 - np.arange(n), 0)
+        answers = np.take_along_axis(inputs, backwards[..., None], axis=1)
+        return Batch(inputs, lengths, *ended(answers, lengths))
+
+    def solve(self, question):
+        return question[::-1]
+
+    def encode(self, question):
+        return bits_of(all_in_range(question, self.features, "item"), self.features)
+
+    def decode(self, rows):
+        return number_of(rows).tolist()
+
+    def parse(self, text):
+        return integers(text)
+
+    def show(self, question):
+        return " ".join(map(str, question))

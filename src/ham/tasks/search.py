@@ -1,0 +1,89 @@
+"""Search: the value of the first pair that has the asked key, in two accesses."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import numpy as np
+
+from ham.errors import InputError
+from ham.tasks.base import Batch, Task, all_in_range, bits_of, in_range, number_of, pairs_of, within
+from ham.tasks.registry import register
+from ham.tasks.text import integer, pair, words
+
+KEY_BITS = 5
+VALUE_BITS = 5
+
+
+@register
+class Search(Task):
+    """Pairs sorted by key, then the query, which is marked by a bit of its own.
+
+    >>> Search().solve(([(1, 5), (3, 7), (3, 2)], 3))
+    [7]
+    """
+
+    name = "search"
+    summary = "the value of the first of sorted key:value pairs that has the asked key"
+    features = KEY_BITS + VALUE_BITS + 1
+    answer_bits = VALUE_BITS
+    ends = False
+    every = 2
+    shortest = 2
+    example = "1:5 3:7 9:2 ? 3"
+
+    def symbols(self, lengths):
+        return lengths * 0 + 1
+
+    def sample(self, rng, batch, n, lengths):
+        lengths = self.fitting(lengths, n)
+        each, last = np.arange(batch), lengths - 1
+        used = within(last, n)
+        keys = np.sort(np.where(used, rng.integers(0, 1 << KEY_BITS, (batch, n)), 1 << KEY_BITS), axis=1)
+        values = rng.integers(0, 1 << VALUE_BITS, (batch, n)) * used
+        query = keys[each, rng.integers(0, last)]
+        first = np.argmax(keys == query[:, None], axis=1)
+        keys = np.where(used, keys, 0)
+        keys[each, last] = query
+        inputs = np.zeros((batch, n, self.features), np.float32)
+        inputs[..., :-1] = bits_of(keys << VALUE_BITS | values, KEY_BITS + VALUE_BITS)
+        inputs[each, last, -1] = 1
+        targets = bits_of(values[each, first], VALUE_BITS)[:, None]
+        return Batch(inputs, lengths, targets, np.ones((batch, 1), bool))
+
+    def solve(self, question):
+        pairs, query = question
+        return [next(value for key, value in pairs if key == query)]
+
+    def encode(self, question):
+        pairs, query = question
+        keys, values = pairs_of(pairs, "key, value")
+        all_in_range(keys, KEY_BITS, "key")
+        all_in_range(values, VALUE_BITS, "value")
+        for place, (before, after) in enumerate(pairwise(keys), 2):
+            if after < before:
+                raise InputError(f"keys must be sorted, but key {place}, {after}, comes after {before}")
+        if in_range(query, KEY_BITS, "the query") not in keys:
+            raise InputError(f"the query must be one of the keys, got {query}")
+        rows = np.zeros((len(pairs) + 1, self.features), np.float32)
+        rows[:, :KEY_BITS] = bits_of([*keys, query], KEY_BITS)
+        rows[:-1, KEY_BITS:-1] = bits_of(values, VALUE_BITS)
+        rows[-1, -1] = 1
+        return rows
+
+    def decode(self, rows):
+        *keys, query = number_of(rows[:, :KEY_BITS]).tolist()
+        values = number_of(rows[:-1, KEY_BITS:-1]).tolist()
+        return list(zip(keys, values, strict=True)), query
+
+    def parse(self, text):
+        pairs, mark, query = text.partition("?")
+        if not mark:
+            raise InputError(f"expected pairs, a question mark and a key, as in {self.example!r}")
+        question = [pair(word) for word in words(pairs)], integer(query.strip())
+        self.encode(question)
+        return question
+
+    def show(self, question):
+        pairs, query = question
+        return " ".join([*(f"{key}:{value}" for key, value in pairs), "?", str(query)])
