@@ -1,0 +1,52 @@
+"""The small networks that HAM's transformations are made of."""
+
+from __future__ import annotations
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from ham.errors import InputError
+
+
+class MLP(nn.Sequential):
+    """`depth` linear layers with ReLU between them; the caller applies the output's activation.
+
+    The paper uses depth 1 or 2 and leaves the hidden width open.
+    """
+
+    def __init__(self, inputs: int, outputs: int, *, hidden: int, depth: int):
+        if depth not in (1, 2):
+            raise InputError(f"depth must be 1 or 2, got {depth}")
+        widths = [inputs, *[hidden] * (depth - 1), outputs]
+        layers: list[nn.Module] = []
+        for before, after in zip(widths, widths[1:], strict=False):
+            layers += [nn.ReLU(), nn.Linear(before, after)]
+        super().__init__(*layers[1:])
+        for layer in self:
+            if isinstance(layer, nn.Linear):
+                nn.init.kaiming_uniform_(layer.weight, nonlinearity="relu")
+                nn.init.zeros_(layer.bias)
+
+
+class Rectified(MLP):
+    """EMBED and JOIN: ReLU in every neuron, the output's included."""
+
+    def forward(self, inputs: Float[Tensor, "*batch inputs"]) -> Float[Tensor, "*batch outputs"]:
+        return torch.relu(super().forward(inputs))
+
+
+class Write(nn.Module):
+    """WRITE(h, q) = T·H + (1 − T)·h, so that leaving a value unchanged is easy to learn."""
+
+    def __init__(self, size: int, query: int, *, hidden: int, depth: int):
+        super().__init__()
+        self.candidate = MLP(size + query, size, hidden=hidden, depth=depth)
+        self.gate = MLP(size + query, size, hidden=hidden, depth=depth)
+
+    def forward(
+        self, value: Float[Tensor, "*batch size"], query: Float[Tensor, "*batch query"]
+    ) -> Float[Tensor, "*batch size"]:
+        both = torch.cat([value, query], -1)
+        t = torch.sigmoid(self.gate(both))
+        return t * torch.sigmoid(self.candidate(both)) + (1 - t) * value

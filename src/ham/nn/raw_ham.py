@@ -1,0 +1,74 @@
+"""Raw HAM: the memory alone, driven by the operations themselves (the paper's section 3.3)."""
+
+from __future__ import annotations
+
+from torch import nn
+
+from ham.nn.memory import HAM
+from ham.nn.mlp import MLP
+from ham.nn.model import Model, Recorder
+from ham.nn.soft import SoftHAM
+from ham.ops import Episode, native_for
+from ham.tree import depth_of
+
+
+class RawHAM(Model):
+    """A data structure: at timestep t the row x_t is the query, and the output an MLP of what was read.
+
+    The memory starts with zeros in all leaves. Arguments as in `LSTMHAM`.
+    """
+
+    def __init__(
+        self,
+        features: int,
+        bits: int,
+        *,
+        size: int = 20,
+        hidden: int = 20,
+        depth: int = 2,
+        soft: bool = False,
+    ):
+        super().__init__()
+        memory = SoftHAM if soft else HAM
+        self.memory = memory(features, features, size, hidden=hidden, depth=depth)
+        # The memory starts empty: there is nothing to embed.
+        del self.memory.embed
+        self.output = MLP(size, bits, hidden=hidden, depth=depth)
+        self.baseline = nn.Linear(features, 1)
+        self.soft = soft
+
+    def decisions(self, leaves):
+        return 0 if self.soft else depth_of(leaves)
+
+    def forward(
+        self, inputs, lengths, asked, *, leaves, uniforms=None, keep=True, final_tree=False
+    ) -> Episode:
+        timesteps = int(asked.max())
+        if not self.soft and native_for(inputs):
+            from ham.ops import native
+
+            return Episode(
+                *native.raw_ham_episode(
+                    [*self.memory.parameters(), *self.output.parameters()],
+                    inputs,
+                    asked,
+                    uniforms,
+                    leaves=leaves,
+                    timesteps=timesteps,
+                    keep=keep,
+                    final_tree=final_tree,
+                )
+            )
+
+        state = self.memory.empty(len(inputs), leaves)
+        record = Recorder(asked)
+        for t in range(timesteps):
+            x = inputs[:, t]
+            read = self.memory.attend(
+                state, x, uniforms=None if uniforms is None else uniforms[:, t], greedy=True
+            )
+            record.reads.append(read)
+            record.queries.append(x)
+            record.outputs.append(self.output(read.value))
+            state = self.memory.update(state, read, x, active=t < asked)
+        return record.episode(1, state.tree if final_tree else None)

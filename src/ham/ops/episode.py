@@ -1,0 +1,57 @@
+"""What running a model over a batch gives, whichever engine ran it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+from torch.nn import functional as F
+
+
+@dataclass(frozen=True)
+class Episode:
+    """A whole run: outputs for every symbol and decisions for every timestep.
+
+    Beyond an example's own duration everything is zero (`leaves` is -1). A model that decides
+    nothing (soft attention, the baselines) gives decisions of depth 0.
+    """
+
+    outputs: Float[Tensor, "batch symbols bits"]
+    """Logits of the output bits."""
+    turn_logits: Float[Tensor, "batch time depth"]
+    """SEARCH before its sigmoid, at every node of the descent."""
+    turns: Bool[Tensor, "batch time depth"]
+    """The decisions taken; True goes right."""
+    leaves: Int[Tensor, "batch time"]
+    """The accessed leaf, counted from 0."""
+    queries: Float[Tensor, "batch time query"]
+    """What guided each descent, without gradient: the learned baseline's input."""
+    tree: Float[Tensor, "batch nodes size"] | None = None
+    """The memory after the last timestep, if it was asked for."""
+
+    @property
+    def log_probs(self) -> Float[Tensor, "batch time depth"]:
+        """Log-probabilities of the decisions taken."""
+        return log_prob_of(self.turn_logits, self.turns)
+
+    @property
+    def entropies(self) -> Float[Tensor, "batch time depth"]:
+        return entropy_of(self.turn_logits)
+
+
+def log_prob_of(
+    logits: Float[Tensor, "*shape"], turns: Bool[Tensor, "*shape"]
+) -> Float[Tensor, "*shape"]:
+    """Log-probability of going where `turns` says, when right has probability sigmoid(logit)."""
+    return F.logsigmoid(torch.where(turns, logits, -logits))
+
+
+def entropy_of(logits: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
+    """Entropy of a decision in nats.
+
+    Both terms are positive and vanish together, so nothing cancels however sure the decision is.
+    """
+    doubt = -logits.abs()
+    return F.softplus(doubt) - doubt * torch.sigmoid(doubt)
