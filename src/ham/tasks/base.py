@@ -155,7 +155,7 @@ def bits_of(numbers: Any, width: int) -> Float[ndarray, "*shape width"]:
     """
     numbers = np.asarray(numbers, np.int64)
     if width <= 12:
-        return _all_digits(width)[numbers]
+        return _all_digits(width).take(numbers, axis=0)
     return _digits(numbers, width)
 
 
@@ -195,7 +195,7 @@ def ended(
     """Targets and their mask: `count` answers in each example, then End-Of-Output."""
     batch, symbols, width = answers.shape
     targets = np.zeros((batch, symbols + 1, width + 1), np.float32)
-    targets[:, :symbols, :width] = answers * within(count, symbols)[..., None]
+    targets[:, :symbols, :width] = answers * within(count, symbols)[..., None].astype(np.float32)
     targets[np.arange(batch), count, width] = 1
     return targets, within(count + 1, symbols + 1)
 

@@ -97,8 +97,15 @@ def _priority(value):
 
 
 def _different(rng, grids, n):
-    """For each example n different whole numbers, those it uses below its own grid."""
-    columns = max(int(grids.max()), n)
-    noise = rng.random((len(grids), columns), np.float32)
-    noise += np.arange(columns) >= grids[:, None]
-    return np.argsort(noise, axis=1)[:, :n]
+    """For each example n different whole numbers in random order, below its own grid first.
+
+    The lowest bits of random numbers hold the column they stand in, so that sorting the n
+    smallest, which is much faster than an argsort of all, leaves n random columns.
+    """
+    columns = np.arange(max(grids.max(), n), dtype=np.uint64)
+    low = len(columns).bit_length()
+    noise = rng.integers(0, 1 << 64, (len(grids), len(columns)), np.uint64) >> 1 >> low << low
+    noise |= columns
+    noise[columns >= grids[:, None]] |= 1 << 63
+    smallest = np.sort(np.partition(noise, n - 1, axis=1)[:, :n], axis=1)
+    return (smallest & ((1 << low) - 1)).astype(np.int64)

@@ -58,13 +58,14 @@ class Online(Task):
 
     def _pops(self, wanted):
         """Where the operation is POP: as wanted, but never on nothing and always when full."""
-        full = self.capacity or wanted.shape[1] + 1
-        size = np.zeros(len(wanted), np.int64)
-        pops = np.empty(wanted.shape[::-1], bool)
-        for pop, want in zip(pops, np.ascontiguousarray(wanted.T), strict=True):
-            np.logical_and(want, size > 0, out=pop)
-            pop |= size == full
-            size += 1 - 2 * pop
+        full = self.capacity or wanted.shape[1]
+        pops = np.ascontiguousarray(wanted.T)
+        popped = np.zeros(len(wanted), np.int64)
+        for time, pop in enumerate(pops):
+            # time - popped elements were pushed, so time - 2 * popped are inside
+            pop &= popped < time / 2
+            pop |= popped <= (time - full) / 2
+            popped += pop
         return np.ascontiguousarray(pops.T)
 
     def encode(self, question):

@@ -8,7 +8,7 @@ import numpy as np
 
 from ham.errors import InputError
 from ham.tasks.base import bits_of, in_range, number_of
-from ham.tasks.online import VALUE, VALUE_BITS, Online
+from ham.tasks.online import PUSH, VALUE, VALUE_BITS, Online
 from ham.tasks.registry import register
 from ham.tasks.text import pair
 
@@ -31,25 +31,27 @@ class PriorityQueue(Online):
     example = "push 4:30, push 9:2, pop"
 
     def fill(self, rng, inputs, pops):
+        """Play all examples at once; each has a pool of free priorities and a bit set of taken ones."""
         batch, n = pops.shape
-        each, last = np.arange(batch), self.capacity - 1
-        inside = np.zeros((batch, self.capacity), bool)  # column 0 is the highest priority
-        pushed = np.zeros((batch, self.capacity), np.int64)
-        source = np.zeros((batch, n), np.int64)
-        columns = np.zeros((batch, n), np.int64)
-        draws = rng.random((n, batch))
+        free = np.maximum(self.capacity - np.cumsum(1 - 2 * pops, axis=1) + 1 - 2 * pops, 0)
+        pick = (rng.random((batch, n)) * free).astype(np.int64)
+        row = np.arange(batch) * (self.capacity + 1)
+        pool = np.tile(np.arange(self.capacity + 1), batch)
+        taken = np.zeros(batch, np.int64)
+        pushed = np.zeros_like(pool)
+        priorities, source = np.empty((2, n, batch), np.int64)
+        end = free.T + row  # behind the pool: where a POP gives its priority back
+        place = np.where(pops, free, pick).T + row
+        filler = np.where(pops, free, np.maximum(free - 1, 0)).T + row
         for time in range(n):
-            pop = pops[:, time]
-            free = np.cumsum(~inside, axis=1, dtype=np.int8)
-            pick = (free > (draws[time] * free[:, -1])[:, None]).argmax(axis=1)
-            column = np.where(pop, inside.argmax(axis=1), pick)
-            source[:, time] = pushed[each, column]
-            pushed[each, column] = time
-            inside[each, column] = ~pop
-            columns[:, time] = column
-        pushes = inputs[..., :1]
-        inputs[..., PRIORITY] = bits_of(last - columns, PRIORITY_BITS) * pushes
-        return source
+            pool[end[time]] = np.maximum(np.frexp(taken)[1] - 1, 0)  # the highest bit
+            priority = priorities[time] = pool.take(place[time])
+            pool[place[time]] = pool.take(filler[time])
+            taken ^= 1 << priority
+            source[time] = pushed.take(row + priority)
+            pushed[row + priority] = time
+        inputs[..., PRIORITY] = bits_of(np.where(inputs[..., PUSH], priorities.T, 0), PRIORITY_BITS)
+        return source.T
 
     def solve(self, question):
         kept, answer = [], []

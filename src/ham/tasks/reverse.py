@@ -26,11 +26,10 @@ class Reverse(Task):
     def sample(self, rng, batch, n, lengths):
         lengths = self.fitting(lengths, n)
         used = within(lengths, n)
-        inputs = bits_of(rng.integers(0, 1 << self.features, (batch, n)), self.features)
-        inputs *= used[..., None]
+        items = rng.integers(0, 1 << self.features, (batch, n)) * used
         backwards = np.maximum(lengths[:, None] - 1 - np.arange(n), 0)
-        answers = np.take_along_axis(inputs, backwards[..., None], axis=1)
-        return Batch(inputs, lengths, *ended(answers, lengths))
+        answers = bits_of(np.take_along_axis(items, backwards, axis=1), self.answer_bits)
+        return Batch(bits_of(items, self.features), lengths, *ended(answers, lengths))
 
     def solve(self, question):
         return question[::-1]
