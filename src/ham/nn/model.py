@@ -17,7 +17,7 @@ class Model(nn.Module, ABC):
 
     every: int = 1
     """Timesteps per output symbol (the paper's η)."""
-    baseline: nn.Linear | None = None
+    baseline: nn.Linear | None
     """The learned baseline: expected return from the query, for REINFORCE."""
 
     @abstractmethod

@@ -1,0 +1,222 @@
+"""One frozen dataclass describes a whole run; the command line and the files are made from it."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+import types
+import typing
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal
+
+from ham.errors import InputError
+
+if TYPE_CHECKING:
+    from ham.nn import Model
+    from ham.tasks import Task
+
+FORMAT = 1
+"""Version of what runs and checkpoints leave on disk."""
+
+Kind = Literal["lstm+ham", "raw-ham", "lstm", "lstm+a"]
+
+
+@dataclass(frozen=True)
+class Architecture:
+    """Which network, and how wide."""
+
+    kind: Kind = "lstm+ham"
+    """lstm+ham, raw-ham (for data structures), or a baseline: lstm, lstm+a (with attention)."""
+    cells: int = 20
+    """Size l of the LSTM."""
+    size: int = 20
+    """Width d of a value in the memory."""
+    hidden: int = 20
+    """Hidden width of the memory's networks."""
+    depth: int = 2
+    """Layers of the memory's networks, 1 or 2."""
+    every: int = 1
+    """Memory accesses per output symbol (η); a task may fix it."""
+    soft: bool = False
+    """Attend softly to all leaves (DHAM)."""
+
+    def __post_init__(self) -> None:
+        for name in ("cells", "size", "hidden", "every"):
+            _require(getattr(self, name) >= 1, f"{name} must be at least 1, got {getattr(self, name)}")
+        _require(self.depth in (1, 2), f"depth must be 1 or 2, got {self.depth}")
+
+    def build(self, task: Task) -> Model:
+        """The network for a task, with fresh weights from torch's global generator."""
+        from ham import baselines, nn
+
+        widths = (task.features, task.bits)
+        memory = {"size": self.size, "hidden": self.hidden, "depth": self.depth, "soft": self.soft}
+        match self.kind:
+            case "lstm+ham":
+                if task.online:
+                    raise InputError(f"{task.name} is online: it needs --model.kind raw-ham, not lstm+ham")
+                return nn.LSTMHAM(*widths, cells=self.cells, every=task.every or self.every, **memory)
+            case "raw-ham":
+                if not task.online:
+                    raise InputError(f"{task.name} is not online: it needs --model.kind lstm+ham, not raw-ham")
+                return nn.RawHAM(*widths, **memory)
+            case "lstm":
+                return baselines.EncoderDecoder(*widths, cells=self.cells, online=task.online)
+            case "lstm+a":
+                return baselines.AttentiveDecoder(*widths, cells=self.cells, online=task.online)
+        raise InputError(f"no model is of kind {self.kind!r}; there are {', '.join(typing.get_args(Kind))}")
+
+
+@dataclass(frozen=True)
+class Training:
+    """How a model is trained. The defaults are what we measured to work; `paper()` is the paper."""
+
+    batch: int = 64
+    """Sampled runs in a batch."""
+    runs: int = 1
+    """Sampled runs of each input; more than one gives the leave-one-out baseline its peers."""
+    epochs: int = 100
+    batches: int = 1000
+    """Batches in an epoch."""
+    validation: int = 10_000
+    """Examples on which the model is validated after each epoch."""
+
+    learning_rate: float = 4e-3
+    learning_rate_decay: float = 0.96
+    """Factor on the learning rate after each epoch."""
+    clip: float = 5.0
+    """Largest norm of the gradient."""
+    averaging: float = 0.999
+    """Decay of the moving average of the weights that is evaluated and kept; 0 turns it off."""
+
+    reward: Literal["hamming", "log-probability"] = "hamming"
+    """What REINFORCE maximises: output bits that are right, or their log-probability."""
+    reinforce: float = 1.0
+    """Weight of the REINFORCE term."""
+    discount: float = 0.9
+    """Discount γ of later rewards, per timestep."""
+    baseline: Literal["learned", "leave-one-out", "none"] = "learned"
+    normalise: bool = True
+    """Divide advantages by their root mean square at each timestep."""
+    entropy: Literal["inverse", "negative"] = "inverse"
+    """The exploration term: α/H(p), or the usual −αH(p)."""
+    exploration: float = 1.5e-3
+    """Its weight α."""
+    exploration_decay: float = 0.95
+    """Factor on α after each epoch."""
+
+    start: int = 4
+    """Leaves of the first tree of the curriculum."""
+    leaves: int = 32
+    """Leaves of its last tree."""
+    threshold: float = 0.2
+    """Validation error below which the tree doubles."""
+    mix: float = 0.3
+    """Share of batches whose tree is drawn from all sizes so far instead of the current one."""
+
+    finish: int = 0
+    """Epochs of the end phase for exactness, at the end of `epochs`: from the averaged weights,
+    without exploration."""
+    finish_learning_rate: float = 1e-3
+    finish_decay: float = 0.9
+    finish_reinforce: float = 2.0
+    patience: int = 10
+    """A phase ends after so many epochs on the last tree without a better validation."""
+
+    def __post_init__(self) -> None:
+        for name in ("batch", "runs", "epochs", "batches", "validation", "patience"):
+            _require(getattr(self, name) >= 1, f"{name} must be at least 1, got {getattr(self, name)}")
+        for name in ("start", "leaves"):
+            value = getattr(self, name)
+            _require(value >= 1 and not value & (value - 1), f"{name} must be a power of two, got {value}")
+        _require(self.start <= self.leaves, f"start {self.start} is larger than leaves {self.leaves}")
+        _require(self.batch % self.runs == 0, f"batch {self.batch} is no multiple of runs {self.runs}")
+        _require(0 <= self.finish <= self.epochs, f"finish {self.finish} must lie in 0 … {self.epochs} epochs")
+        _require(
+            self.baseline != "leave-one-out" or self.runs > 1,
+            "the leave-one-out baseline needs runs of at least 2",
+        )
+        for name in ("discount", "mix", "threshold", "averaging"):
+            _require(0 <= getattr(self, name) <= 1, f"{name} must lie in 0 … 1, got {getattr(self, name)}")
+        for name, value in dataclasses.asdict(self).items():
+            if isinstance(value, float):
+                _require(math.isfinite(value) and value >= 0, f"{name} must be finite and not negative, got {value}")
+
+    @classmethod
+    def paper(cls, **changes: Any) -> Training:
+        """Section 2.3 and 3.1 to the letter, where they say."""
+        return cls(
+            **{
+                "batch": 50,
+                "averaging": 0.0,
+                "normalise": False,
+                "mix": 0.0,
+                "patience": 100,
+                **changes,
+            }
+        )
+
+
+@dataclass(frozen=True)
+class Run:
+    """A whole training run: everything that decides its result."""
+
+    task: str
+    model: Architecture = field(default_factory=Architecture)
+    training: Training = field(default_factory=Training)
+    seed: int = 0
+
+    def to_json(self) -> str:
+        return json.dumps({"format": FORMAT, **dataclasses.asdict(self)}, indent=2) + "\n"
+
+    @classmethod
+    def from_json(cls, text: str, where: str) -> Run:
+        """Read a run back; an error names the file and the field that is wrong."""
+        try:
+            data = json.loads(text)
+        except (ValueError, RecursionError) as error:
+            raise InputError(f"{where} is not valid JSON: {error}") from None
+        if not isinstance(data, dict):
+            raise InputError(f"{where} should hold a run's settings, not a {type(data).__name__}")
+        if (version := data.pop("format", None)) != FORMAT:
+            raise InputError(f"{where} has format {version!r}; this version of ham reads format {FORMAT}")
+        return _from_dict(cls, data, where)
+
+
+def _from_dict(cls: type, data: Any, where: str) -> Any:
+    """A dataclass from plain JSON values, checked field by field."""
+    if not isinstance(data, dict):
+        raise InputError(f"{where} should be an object, got {data!r}")
+    types_of = typing.get_type_hints(cls)
+    known = {f.name for f in dataclasses.fields(cls)}
+    if unknown := set(data) - known:
+        raise InputError(f"{where} has no field {sorted(unknown)[0]!r}; there are {', '.join(sorted(known))}")
+    try:
+        return cls(**{name: _checked(types_of[name], value, f"{where}: {name}") for name, value in data.items()})
+    except TypeError as error:
+        raise InputError(f"{where}: {error}") from None
+
+
+def _checked(kind: Any, value: Any, where: str) -> Any:
+    if dataclasses.is_dataclass(kind):
+        return _from_dict(typing.cast(type, kind), value, where)
+    if typing.get_origin(kind) is Literal:
+        choices = typing.get_args(kind)
+        if value not in choices:
+            raise InputError(f"{where} must be one of {', '.join(choices)}, got {value!r}")
+        return value
+    if isinstance(kind, types.UnionType):
+        kinds = typing.get_args(kind)
+    else:
+        kinds = (kind,)
+    if float in kinds and type(value) is int:
+        value = float(value)
+    if type(value) not in kinds:
+        raise InputError(f"{where} must be {kind.__name__}, got {value!r}")
+    return value
+
+
+def _require(right: bool, otherwise: str) -> None:
+    if not right:
+        raise InputError(otherwise)

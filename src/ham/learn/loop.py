@@ -1,0 +1,266 @@
+"""Training, from the first batch to the last.
+
+Notable choices: every batch draws from a generator seeded by (seed, batch number), so a run can
+stop and go on anywhere and come to the same bits; the weights that are validated and kept are a
+moving average; training is a generator of progress, so that whoever shows it or stops it needs
+no hooks.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ham import tasks
+from ham.config import Run
+from ham.errors import InputError
+from ham.evaluate import Score, evaluate
+from ham.learn.curriculum import Curriculum
+from ham.learn.flat import FlatParameters
+from ham.learn.objective import Examples, objective
+from ham.runs import RunFolder
+from ham.tree import capacity_for
+
+TRAINING, VALIDATION, TEST = 0, 1, 2
+"""First word of every seed, so that no example of one kind is ever drawn for another."""
+
+SECONDS_BETWEEN_STATES = 30.0
+BATCHES_BETWEEN_REPORTS = 20
+
+
+@dataclass(frozen=True)
+class Step:
+    """Progress inside an epoch."""
+
+    epoch: int
+    batch: int
+    leaves: int
+    wrong: float
+    """Share of sampled runs with a wrong bit, over the epoch so far."""
+
+
+@dataclass(frozen=True)
+class Epoch:
+    """The record of one epoch; what `metrics.jsonl` holds."""
+
+    epoch: int
+    phase: str
+    leaves: int
+    """Leaves of the tree that was trained and validated on."""
+    error: float
+    """Validation error in percent of whole sequences."""
+    bit_error: float
+    loss: float
+    """Validation cross-entropy of an example."""
+    train_loss: float
+    train_error: float
+    entropy: float
+    gradient: float
+    """Mean norm of the gradient before clipping."""
+    learning_rate: float
+    exploration: float
+    best: bool
+    seconds: float
+    """Time spent training so far."""
+
+
+@dataclass
+class Progress:
+    """Where training stands; all of it goes into the saved state."""
+
+    leaves: int
+    epoch: int = 0
+    batch: int = 0
+    phase: str = "main"
+    phase_began: int = 0
+    adam_steps: int = 0
+    averaged_steps: int = 0
+    since_best: int = 0
+    best: list[float] = field(default_factory=lambda: [0.0, -math.inf, -math.inf])
+    """Leaves, minus error, minus loss: compared in this order."""
+    sums: list[float] = field(default_factory=lambda: [0.0] * 4)
+    """Loss, wrong, entropy and gradient norm over the epoch so far."""
+    seconds: float = 0.0
+    finished: bool = False
+
+
+class Diverged(InputError):
+    """The loss stopped being a number."""
+
+
+def train(run: Run, folder: RunFolder) -> Iterator[Step | Epoch]:
+    """Train in a folder that `begin` was called on, from wherever its state says.
+
+    Yields a `Step` now and then and an `Epoch` after each epoch. The state is saved after every
+    epoch, every half minute, and when the generator is closed or interrupted.
+    """
+    settings = run.training
+    task = tasks.get(run.task)
+    torch.manual_seed(run.seed)
+    model = run.model.build(task)
+    flat = FlatParameters(model)
+    adam = torch.optim.Adam([flat.weights], lr=settings.learning_rate, fused=True)
+    moments = {"exp_avg": torch.zeros_like(flat.weights), "exp_avg_sq": torch.zeros_like(flat.weights)}
+    average = flat.weights.detach().clone()
+    best = average.clone()
+    progress = Progress(leaves=max(settings.start, capacity_for(task.shortest)))
+    records: list[dict[str, Any]] = []
+    if progress.leaves > settings.leaves:
+        raise InputError(f"{task.name} needs at least {progress.leaves} leaves, got {settings.leaves}")
+
+    if (saved := folder.read_state()) is not None:
+        tensors, values = saved
+        progress = Progress(**values)
+        flat.load(tensors["weights"])
+        average, best = tensors["average"], tensors["best"]
+        moments = {"exp_avg": tensors["exp_avg"], "exp_avg_sq": tensors["exp_avg_sq"]}
+        records = folder.metrics()[: progress.epoch]
+    _set_moments(adam, flat.weights, moments, progress.adam_steps)
+    curriculum = Curriculum(progress.leaves, settings.leaves, settings.threshold)
+
+    def save() -> None:
+        folder.write_state(
+            {"weights": flat.weights.detach(), "average": average, "best": best, **moments}, asdict(progress)
+        )
+
+    saved_at = started = time.monotonic()
+    seconds_before = progress.seconds
+    try:
+        while not progress.finished:
+            finishing = progress.phase == "finish"
+            age = progress.epoch - progress.phase_began
+            rate = (
+                settings.finish_learning_rate * settings.finish_decay**age
+                if finishing
+                else settings.learning_rate * settings.learning_rate_decay**age
+            )
+            exploration = 0.0 if finishing else settings.exploration * settings.exploration_decay**age
+            reinforce = settings.finish_reinforce if finishing else settings.reinforce
+            adam.param_groups[0]["lr"] = rate
+
+            while progress.batch < settings.batches:
+                number = progress.epoch * settings.batches + progress.batch
+                rng = np.random.default_rng([TRAINING, run.seed, number])
+                leaves = curriculum.draw(rng, settings.mix, max(settings.start, capacity_for(task.shortest)))
+                inputs = settings.batch // settings.runs
+                drawn = task.sample(rng, inputs, leaves, task.draw_lengths(rng, inputs, 1, leaves))
+                examples = Examples.of(drawn.repeat(settings.runs))
+                shape = (settings.batch, int(examples.asked.max()) * model.every, model.decisions(leaves))
+                uniforms = torch.from_numpy(rng.random(shape, dtype=np.float32))
+
+                episode = model(
+                    examples.inputs, examples.lengths, examples.asked, leaves=leaves, uniforms=uniforms
+                )
+                terms = objective(
+                    episode,
+                    examples,
+                    model.baseline,
+                    settings,
+                    every=model.every,
+                    reinforce=reinforce,
+                    exploration=exploration,
+                )
+                flat.gradient.zero_()
+                terms.loss.backward()
+                norm = float(torch.linalg.vector_norm(flat.gradient))
+                if not math.isfinite(norm):
+                    raise Diverged(
+                        f"the gradient is not finite at batch {number} (data seed {[TRAINING, run.seed, number]}, "
+                        f"{leaves} leaves); the state before it is saved in {folder.path}"
+                    )
+                if norm > settings.clip:
+                    flat.gradient.mul_(settings.clip / norm)
+                adam.step()
+                progress.adam_steps += 1
+                progress.averaged_steps += 1
+                # Early on the average must not remember the random start for a thousand batches.
+                decay = min(settings.averaging, progress.averaged_steps / (progress.averaged_steps + 10))
+                average.lerp_(flat.weights.detach(), 1 - decay)
+                for place, value in enumerate((terms.cross_entropy, terms.wrong, terms.entropy, norm)):
+                    progress.sums[place] += float(value)
+                progress.batch += 1
+                progress.seconds = seconds_before + time.monotonic() - started
+                if progress.batch % BATCHES_BETWEEN_REPORTS == 0:
+                    yield Step(progress.epoch, progress.batch, leaves, progress.sums[1] / progress.batch)
+                if time.monotonic() - saved_at > SECONDS_BETWEEN_STATES:
+                    save()
+                    saved_at = time.monotonic()
+
+            score = _validate(model, flat, average, task, run, progress, curriculum.now)
+            quality = [float(curriculum.now), -score.error, -score.loss]
+            is_best = quality > progress.best
+            if is_best:
+                progress.best, progress.since_best = quality, 0
+                best = average.clone()
+            else:
+                progress.since_best += 1
+            means = [total / settings.batches for total in progress.sums]
+            progress.seconds = seconds_before + time.monotonic() - started
+            epoch = Epoch(
+                epoch=progress.epoch + 1,
+                phase=progress.phase,
+                leaves=curriculum.now,
+                error=score.error,
+                bit_error=score.bit_error,
+                loss=score.loss,
+                train_loss=means[0],
+                train_error=100 * means[1],
+                entropy=means[2],
+                gradient=means[3],
+                learning_rate=rate,
+                exploration=exploration,
+                best=is_best,
+                seconds=round(progress.seconds, 1),
+            )
+            records.append(asdict(epoch))
+
+            curriculum = curriculum.after(score.error / 100)
+            progress.leaves = curriculum.now
+            progress.epoch += 1
+            progress.batch, progress.sums = 0, [0.0] * 4
+            settled = curriculum.complete and progress.since_best >= settings.patience
+            if not finishing and settings.finish and (settled or progress.epoch >= settings.epochs - settings.finish):
+                progress.phase, progress.phase_began, progress.since_best = "finish", progress.epoch, 0
+                flat.load(average)
+                for moment in moments.values():
+                    moment.zero_()
+                progress.adam_steps = 0
+                _set_moments(adam, flat.weights, moments, 0)
+            elif settled or progress.epoch >= settings.epochs:
+                progress.finished = True
+            elif finishing and progress.epoch - progress.phase_began >= settings.finish:
+                progress.finished = True
+
+            if is_best:
+                with flat.borrowed(best):
+                    folder.write_checkpoint(run, model.state_dict())
+            folder.write_metrics(records)
+            save()
+            saved_at = time.monotonic()
+            yield epoch
+    except (KeyboardInterrupt, GeneratorExit, Diverged):
+        save()
+        raise
+
+
+def _validate(
+    model, flat: FlatParameters, average: Tensor, task, run: Run, progress: Progress, leaves: int
+) -> Score:
+    """Error of the averaged weights on fresh examples of the current tree."""
+    rng = np.random.default_rng([VALIDATION, run.seed, progress.epoch])
+    with flat.borrowed(average):
+        return evaluate(
+            model, task, leaves=leaves, lengths=(1, leaves), examples=run.training.validation, rng=rng
+        )
+
+
+def _set_moments(adam: torch.optim.Adam, weights: Tensor, moments: dict[str, Tensor], steps: int) -> None:
+    """Put Adam where it stood; it updates these very tensors from then on."""
+    adam.state[weights] = {"step": torch.tensor(float(steps)), **moments}

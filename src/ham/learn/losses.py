@@ -1,0 +1,98 @@
+"""The terms of the objective, as functions of arrays; they know no model.
+
+Unless they say otherwise, losses are summed over an example's symbols or timesteps and averaged
+over the batch.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from jaxtyping import Bool, Float
+from torch import Tensor
+from torch.nn import functional as F
+
+Entropy = Literal["inverse", "negative"]
+
+LEAST_ENTROPY = 1e-3
+"""Added to H in α/H. A decision saturated to p = 0 or 1 has H = 0; with this its pull back stays
+finite (at most α/(4·LEAST_ENTROPY) on the logit) and vanishes only when it is beyond float32's doubt."""
+
+
+def symbol_log_prob(
+    outputs: Float[Tensor, "batch symbols bits"],
+    targets: Float[Tensor, "batch symbols bits"],
+    counted: Float[Tensor, "batch symbols"],
+) -> Float[Tensor, "batch symbols"]:
+    """log p(y_i | A, x) of every symbol that counts."""
+    return -F.binary_cross_entropy_with_logits(outputs, targets, reduction="none").sum(-1) * counted
+
+
+def symbol_hits(
+    outputs: Float[Tensor, "batch symbols bits"],
+    targets: Float[Tensor, "batch symbols bits"],
+    counted: Float[Tensor, "batch symbols"],
+) -> Float[Tensor, "batch symbols"]:
+    """Share of the bits of every counted symbol whose right value has a probability above one half."""
+    return ((outputs > 0) == (targets > 0.5)).to(counted.dtype).mean(-1) * counted
+
+
+def reinforce_loss(
+    log_probs: Float[Tensor, "batch time depth"],
+    advantages: Float[Tensor, "batch time"],
+    ran: Float[Tensor, "batch time"],
+) -> Float[Tensor, ""]:
+    """Its gradient is the REINFORCE estimate: −advantage · ∇ log p of the decisions taken."""
+    return -(log_probs.sum(-1) * advantages.detach() * ran).sum() / len(log_probs)
+
+
+def entropy_loss(
+    entropies: Float[Tensor, "batch time depth"], ran: Float[Tensor, "batch time"], kind: Entropy
+) -> Float[Tensor, ""]:
+    """The exploration term for α = 1: 1/H(p), which grows without bound as a decision gets sure, or −H(p)."""
+    terms = 1 / (entropies + LEAST_ENTROPY) if kind == "inverse" else -entropies
+    return (terms * ran[..., None]).sum() / len(entropies)
+
+
+def baseline_loss(
+    predictions: Float[Tensor, "batch time"],
+    returns: Float[Tensor, "batch time"],
+    ran: Float[Tensor, "batch time"],
+) -> Float[Tensor, ""]:
+    """Mean squared error of the learned baseline.
+
+    A mean over timesteps, not a sum: large returns early in training must not eat up the clipped
+    gradient of everything else.
+    """
+    return ((predictions - returns.detach()).square() * ran).sum() / ran.sum().clamp(min=1)
+
+
+def whole_sequences_wrong(
+    outputs: Float[Tensor, "batch symbols bits"],
+    targets: Float[Tensor, "batch symbols bits"],
+    counted: Bool[Tensor, "batch symbols"],
+) -> Bool[Tensor, "batch"]:
+    """True for an example with any wrong bit in any symbol that counts."""
+    return (((outputs > 0) != (targets > 0.5)).any(-1) & counted).any(-1)
+
+
+def bits_wrong(
+    outputs: Float[Tensor, "batch symbols bits"],
+    targets: Float[Tensor, "batch symbols bits"],
+    counted: Bool[Tensor, "batch symbols"],
+) -> int:
+    """How many of the counted bits are wrong."""
+    return int((((outputs > 0) != (targets > 0.5)) & counted[..., None]).sum())
+
+
+__all__ = [
+    "LEAST_ENTROPY",
+    "Entropy",
+    "baseline_loss",
+    "bits_wrong",
+    "entropy_loss",
+    "reinforce_loss",
+    "symbol_hits",
+    "symbol_log_prob",
+    "whole_sequences_wrong",
+]

@@ -1,0 +1,203 @@
+"""What a run leaves on disk, and how it is read back.
+
+    config.json              the run: task, architecture, training, seed
+    metrics.jsonl            a line an epoch
+    checkpoint.safetensors   the best weights so far, with the run in its header
+    state.safetensors        where training stands, to resume from
+
+Every file is replaced as a whole or not at all, and none of them can execute code when read.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load as tensors_from_bytes
+from safetensors.torch import save as tensors_to_bytes
+from torch import Tensor
+
+from ham import tasks
+from ham.config import FORMAT, Run
+from ham.errors import InputError
+from ham.nn import Model
+from ham.tasks import Task
+
+CONFIG, METRICS, CHECKPOINT, STATE = "config.json", "metrics.jsonl", "checkpoint.safetensors", "state.safetensors"
+
+
+@dataclass(frozen=True)
+class Trained:
+    """A model that can be used, with the task it was trained for and how."""
+
+    model: Model
+    task: Task
+    run: Run
+
+
+class RunFolder:
+    """The folder of one run."""
+
+    def __init__(self, path: str | Path):
+        self.path = Path(path)
+
+    def begin(self, run: Run) -> None:
+        """Start a new run here; a folder that already holds one is left alone."""
+        if (self.path / CONFIG).exists():
+            raise InputError(f"{self.path} already holds a run; continue it with --resume {self.path}")
+        self.path.mkdir(parents=True, exist_ok=True)
+        write_whole(self.path / CONFIG, run.to_json().encode())
+
+    def run(self) -> Run:
+        path = self.path / CONFIG
+        return Run.from_json(_read_text(path), str(path))
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Hold the folder for one training process; the system lets go of it if the process dies."""
+        with (self.path / ".lock").open("w") as lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                raise InputError(f"another process is training in {self.path}") from None
+            yield
+
+    def metrics(self) -> list[dict]:
+        """The epochs so far."""
+        path = self.path / METRICS
+        if not path.exists():
+            return []
+        records = []
+        for number, line in enumerate(_read_text(path).splitlines(), 1):
+            try:
+                records.append(json.loads(line))
+            except ValueError:
+                raise InputError(f"{path}, line {number}: not valid JSON") from None
+        return records
+
+    def write_metrics(self, records: list[dict]) -> None:
+        lines = "".join(json.dumps(record) + "\n" for record in records)
+        write_whole(self.path / METRICS, lines.encode())
+
+    def write_checkpoint(self, run: Run, weights: Mapping[str, Tensor]) -> None:
+        save_checkpoint(self.path / CHECKPOINT, run, weights)
+
+    def write_state(self, tensors: Mapping[str, Tensor], progress: Mapping[str, Any]) -> None:
+        """Everything that training needs to go on to the same bits."""
+        header = {"format": str(FORMAT), "progress": json.dumps(progress)}
+        write_whole(self.path / STATE, tensors_to_bytes(dict(tensors), header))
+
+    def read_state(self) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
+        path = self.path / STATE
+        if not path.exists():
+            return None
+        tensors, header = read_tensors(path)
+        try:
+            return tensors, json.loads(header["progress"])
+        except (KeyError, ValueError):
+            raise InputError(f"{path} is not the state of a run") from None
+
+
+def save_checkpoint(path: Path, run: Run, weights: Mapping[str, Tensor]) -> None:
+    """Weights that can be loaded, evaluated and shipped: the run that made them is in the header."""
+    contiguous = {name: tensor.detach().clone().contiguous() for name, tensor in weights.items()}
+    header = {"format": str(FORMAT), "run": run.to_json()}
+    write_whole(path, tensors_to_bytes(contiguous, header))
+
+
+def load(name: str | Path) -> Trained:
+    """A trained model: a run's folder, a checkpoint file, or the name of a shipped model."""
+    path = find(name)
+    tensors, header = read_tensors(path)
+    if "run" not in header:
+        raise InputError(f"{path} does not say which run it is from: it is not a checkpoint of ham")
+    run = Run.from_json(header["run"], str(path))
+    task = tasks.get(run.task)
+    model = run.model.build(task)
+    _load_weights(model, tensors, path)
+    return Trained(model.eval(), task, run)
+
+
+def find(name: str | Path) -> Path:
+    """The checkpoint file that a name stands for."""
+    path = Path(name)
+    if path.is_dir():
+        if not (path / CHECKPOINT).is_file():
+            raise InputError(f"{path} holds no {CHECKPOINT}; has its first epoch ended?")
+        return path / CHECKPOINT
+    if path.is_file():
+        return path
+    shipped = Path(__file__).parent / "pretrained" / str(name).replace("-", "_").lower() / CHECKPOINT
+    if shipped.is_file():
+        return shipped
+    raise InputError(f"{name} is neither a run's folder, nor a checkpoint, nor a shipped model ({_shipped()})")
+
+
+def _shipped() -> str:
+    folder = Path(__file__).parent / "pretrained"
+    return ", ".join(sorted(p.parent.name for p in folder.glob(f"*/{CHECKPOINT}"))) or "none yet"
+
+
+def _load_weights(model: Model, tensors: dict[str, Tensor], path: Path) -> None:
+    expected = model.state_dict()
+    for name in expected.keys() ^ tensors.keys():
+        has = "lacks" if name in expected else "has an unknown"
+        raise InputError(f"{path} {has} tensor {name!r}")
+    for name, tensor in expected.items():
+        found = tensors[name]
+        if found.shape != tensor.shape or found.dtype != tensor.dtype:
+            raise InputError(
+                f"{path}: {name} is {found.dtype} {tuple(found.shape)}, "
+                f"should be {tensor.dtype} {tuple(tensor.shape)}"
+            )
+        if not torch.isfinite(found).all():
+            raise InputError(f"{path}: {name} holds values that are not finite")
+    model.load_state_dict(tensors)
+
+
+def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
+    """The tensors and the header of a safetensors file of this format."""
+    try:
+        data = path.read_bytes()
+        tensors = tensors_from_bytes(data)
+        size = int.from_bytes(data[:8], "little")
+        header = json.loads(data[8 : 8 + size]).get("__metadata__") or {}
+    except OSError as error:
+        raise InputError(f"cannot read {path}: {error.strerror}") from None
+    except (SafetensorError, ValueError, KeyError, RecursionError, OverflowError) as error:
+        raise InputError(f"{path} is damaged or not a safetensors file: {error}") from None
+    if header.get("format") != str(FORMAT):
+        raise InputError(f"{path} has format {header.get('format')!r}; this version of ham reads format {FORMAT}")
+    return tensors, header
+
+
+def write_whole(path: Path, data: bytes) -> None:
+    """Replace a file as a whole: whoever reads it, even after a crash, sees the old or the new."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        with temporary.open("wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    except OSError as error:
+        with suppress(OSError):
+            temporary.unlink()
+        raise InputError(f"cannot write {path}: {error.strerror}") from None
+
+
+def _read_text(path: Path) -> str:
+    try:
+        return path.read_text("utf-8")
+    except OSError as error:
+        raise InputError(f"cannot read {path}: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise InputError(f"{path} is not a text file") from None
