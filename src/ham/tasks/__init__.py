@@ -1,6 +1,17 @@
 """The paper's tasks and data structures, and the way to add one's own."""
 
-from ham.tasks.base import Batch, Task, all_in_range, bits_of, ended, in_range, number_of, pairs_of, within
+from ham.tasks.base import (
+    Batch,
+    Task,
+    all_in_range,
+    bits_of,
+    ended,
+    in_range,
+    number_of,
+    pair_of,
+    pairs_of,
+    within,
+)
 from ham.tasks.registry import get, names, register
 
 __all__ = [
@@ -13,6 +24,7 @@ __all__ = [
     "in_range",
     "names",
     "number_of",
+    "pair_of",
     "pairs_of",
     "register",
     "within",

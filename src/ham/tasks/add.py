@@ -7,7 +7,7 @@ import re
 import numpy as np
 
 from ham.errors import InputError
-from ham.tasks.base import Batch, Task, ended, within
+from ham.tasks.base import Batch, Task, ended, pair_of, within
 from ham.tasks.registry import register
 
 BIT, PLUS, EQUALS = range(3)
@@ -62,10 +62,10 @@ class Add(Task):
         return [int(digit) for digit in reversed(digits)]
 
     def encode(self, question):
-        for number in question:
+        first, second = pair_of(question, "two binary numbers")
+        for number in (first, second):
             if not isinstance(number, str) or not re.fullmatch("[01]+", number):
                 raise InputError(f"expected a binary number such as 1011, got {number!r}")
-        first, second = question
         width = max(len(first), len(second))
         rows = np.zeros((2 * width + 2, self.features), np.float32)
         rows[:width, BIT] = [int(digit) for digit in reversed(first.zfill(width))]

@@ -209,12 +209,22 @@ def in_range(value: Any, bits: int, what: str) -> int:
 
 def all_in_range(values: Any, bits: int, what: str) -> list[int]:
     """The values, if all are numbers of so many bits; the error gives the position from 1."""
+    if not isinstance(values, (tuple, list)) or not values:
+        raise InputError(f"expected a list of at least one {what}, got {values!r}")
     return [in_range(value, bits, f"{what} {place}") for place, value in enumerate(values, 1)]
 
 
+def pair_of(item: Any, what: str) -> tuple[Any, Any]:
+    """Both halves of a pair, where a person may have given something else."""
+    if not isinstance(item, (tuple, list)) or len(item) != 2:
+        raise InputError(f"expected {what}, got {item!r}")
+    first, second = item
+    return first, second
+
+
 def pairs_of(items: Any, what: str) -> tuple[list, list]:
-    """First and second halves of pairs, where a person may have written something else."""
-    for place, item in enumerate(items, 1):
-        if not isinstance(item, (tuple, list)) or len(item) != 2:
-            raise InputError(f"item {place} must be a pair ({what}), got {item!r}")
-    return [first for first, _ in items], [second for _, second in items]
+    """All first and all second halves of a list of pairs."""
+    if not isinstance(items, (tuple, list)):
+        raise InputError(f"expected a list of {what}, got {items!r}")
+    pairs = [pair_of(item, f"{what} as item {place}") for place, item in enumerate(items, 1)]
+    return [first for first, _ in pairs], [second for _, second in pairs]

@@ -11,7 +11,7 @@ from itertools import pairwise
 import numpy as np
 
 from ham.errors import InputError
-from ham.tasks.base import Batch, Task, all_in_range, bits_of, ended, number_of, pairs_of, within
+from ham.tasks.base import Batch, Task, all_in_range, bits_of, ended, number_of, pair_of, pairs_of, within
 from ham.tasks.registry import register
 from ham.tasks.text import pair, real, words
 
@@ -55,19 +55,20 @@ class Merge(Task):
         return [value for _, value in sorted([*first, *second], key=lambda pair: pair[0])]
 
     def encode(self, question):
-        first, second = ([*zip(*pairs_of(part, "priority, value"), strict=True)] for part in question)
-        for part in (first, second):
-            for (before, _), (after, _) in pairwise(part):
-                if not before < after:
+        priorities, values = [], []
+        for part in pair_of(question, "two sequences"):
+            these, carried = pairs_of(part, "(priority, value)")
+            for before, after in pairwise(map(_priority, these)):
+                if after < before:
                     raise InputError(f"each sequence must be sorted, but {after} comes after {before}")
-        pairs = [*first, *second]
-        rows = np.empty((len(pairs), self.features), np.float32)
-        rows[:, 0] = [_priority(priority) for priority, _ in pairs]
-        rows[:, 1:] = bits_of(all_in_range([value for _, value in pairs], VALUE_BITS, "value"), VALUE_BITS)
-        again = np.flatnonzero(np.diff(np.sort(rows[:, 0])) == 0)
-        if len(again):
-            raise InputError(f"priorities must differ, got {np.sort(rows[:, 0])[again[0]]} twice")
-        return rows
+            priorities += these
+            values += carried
+        values = bits_of(all_in_range(values, VALUE_BITS, "value"), VALUE_BITS)
+        column = np.array(priorities, np.float32)[:, None]
+        ordered = np.sort(column, axis=None)
+        if (again := ordered[1:][np.diff(ordered) == 0]).size:
+            raise InputError(f"priorities must differ, got {again[0]} twice")
+        return np.concatenate([column, values], -1)
 
     def decode(self, rows):
         # Printing a float32 gives the shortest decimal that stands for it: 0.1, not 0.10000000149
@@ -91,6 +92,7 @@ class Merge(Task):
 
 
 def _priority(value):
+    """A number that may be a priority, else an error that names it."""
     if not isinstance(value, (int, float)) or not 0 <= value <= 1:
         raise InputError(f"a priority must be a number between 0 and 1, got {value!r}")
     return value

@@ -69,17 +69,20 @@ class Online(Task):
         return np.ascontiguousarray(pops.T)
 
     def encode(self, question):
+        if not isinstance(question, (tuple, list)) or not question:
+            raise InputError(f"expected a list of at least one operation, got {question!r}")
         rows = np.zeros((len(question), self.features), np.float32)
         size = 0
         for place, (row, item) in enumerate(zip(rows, question, strict=True), 1):
             if item != "pop":
                 row[PUSH] = 1
                 self.encode_push(row, item, f"operation {place}, push:")
+                size += 1
             elif size > 0:
                 row[POP] = 1
+                size -= 1
             else:
                 raise InputError(f"operation {place} is a pop, but nothing is left to pop")
-            size += 1 if item != "pop" else -1
         return rows
 
     def encode_push(self, row, item, where):

@@ -7,7 +7,7 @@ import heapq
 import numpy as np
 
 from ham.errors import InputError
-from ham.tasks.base import bits_of, in_range, number_of
+from ham.tasks.base import bits_of, in_range, number_of, pair_of
 from ham.tasks.online import PUSH, VALUE, VALUE_BITS, Online
 from ham.tasks.registry import register
 from ham.tasks.text import pair
@@ -76,10 +76,9 @@ class PriorityQueue(Online):
         return rows
 
     def encode_push(self, row, item, where):
-        if not isinstance(item, (tuple, list)) or len(item) != 2:
-            raise InputError(f"{where} expected a value and a priority, got {item!r}")
-        super().encode_push(row, item[0], where)
-        row[PRIORITY] = bits_of(in_range(item[1], PRIORITY_BITS, f"{where} the priority"), PRIORITY_BITS)
+        value, priority = pair_of(item, f"(value, priority) in {where[:-1]}")
+        super().encode_push(row, value, where)
+        row[PRIORITY] = bits_of(in_range(priority, PRIORITY_BITS, f"{where} the priority"), PRIORITY_BITS)
 
     def decode_push(self, row):
         return super().decode_push(row), int(number_of(row[PRIORITY]))

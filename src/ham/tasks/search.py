@@ -7,7 +7,7 @@ from itertools import pairwise
 import numpy as np
 
 from ham.errors import InputError
-from ham.tasks.base import Batch, Task, all_in_range, bits_of, in_range, number_of, pairs_of, within
+from ham.tasks.base import Batch, Task, all_in_range, bits_of, in_range, number_of, pair_of, pairs_of, within
 from ham.tasks.registry import register
 from ham.tasks.text import integer, pair, words
 
@@ -56,8 +56,8 @@ class Search(Task):
         return [next(value for key, value in pairs if key == query)]
 
     def encode(self, question):
-        pairs, query = question
-        keys, values = pairs_of(pairs, "key, value")
+        pairs, query = pair_of(question, "pairs and a query")
+        keys, values = pairs_of(pairs, "(key, value)")
         all_in_range(keys, KEY_BITS, "key")
         all_in_range(values, VALUE_BITS, "value")
         for place, (before, after) in enumerate(pairwise(keys), 2):

@@ -40,7 +40,7 @@ class Sort(Task):
         return sorted(map(tuple, question), key=lambda pair: pair[0])
 
     def encode(self, question):
-        keys, values = pairs_of(question, "key, value")
+        keys, values = pairs_of(question, "(key, value)")
         keys = bits_of(all_in_range(keys, KEY_BITS, "key"), KEY_BITS)
         return np.concatenate([keys, bits_of(all_in_range(values, VALUE_BITS, "value"), VALUE_BITS)], -1)
 
