@@ -67,7 +67,7 @@ class Merge(Task):
         column = np.array(priorities, np.float32)[:, None]
         ordered = np.sort(column, axis=None)
         if (again := ordered[1:][np.diff(ordered) == 0]).size:
-            raise InputError(f"priorities must differ, got {again[0]} twice")
+            raise InputError(f"priorities must differ, got {again[0]!s} twice")
         return np.concatenate([column, values], -1)
 
     def decode(self, rows):
