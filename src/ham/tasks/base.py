@@ -10,7 +10,6 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from functools import cache
-from numbers import Integral
 from typing import Any, ClassVar
 
 import numpy as np
@@ -202,7 +201,7 @@ def ended(
 
 def in_range(value: Any, bits: int, what: str) -> int:
     """`value` if it is a number of so many bits, else an error that names it."""
-    if not isinstance(value, Integral) or not 0 <= value < 1 << bits:
+    if not isinstance(value, (int, np.integer)) or not 0 <= value < 1 << bits:
         raise InputError(f"{what} must be a whole number between 0 and {(1 << bits) - 1}, got {value!r}")
     return int(value)
 

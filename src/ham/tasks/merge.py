@@ -63,12 +63,12 @@ class Merge(Task):
                     raise InputError(f"each sequence must be sorted, but {after} comes after {before}")
             priorities += these
             values += carried
-        values = bits_of(all_in_range(values, VALUE_BITS, "value"), VALUE_BITS)
+        bits = bits_of(all_in_range(values, VALUE_BITS, "value"), VALUE_BITS)
         column = np.array(priorities, np.float32)[:, None]
         ordered = np.sort(column, axis=None)
         if (again := ordered[1:][np.diff(ordered) == 0]).size:
             raise InputError(f"priorities must differ, got {again[0]!s} twice")
-        return np.concatenate([column, values], -1)
+        return np.concatenate([column, bits], -1)
 
     def decode(self, rows):
         # Printing a float32 gives the shortest decimal that stands for it: 0.1, not 0.10000000149

@@ -54,7 +54,8 @@ class PriorityQueue(Online):
         return source.T
 
     def solve(self, question):
-        kept, answer = [], []
+        kept: list[tuple[int, int]] = []
+        answer = []
         for item in question:
             if item == "pop":
                 answer.append(heapq.heappop(kept)[1])
@@ -65,7 +66,7 @@ class PriorityQueue(Online):
 
     def encode(self, question):
         rows = super().encode(question)
-        inside = []
+        inside: list[int] = []
         for place, item in enumerate(question, 1):
             if item == "pop":
                 inside.remove(max(inside))

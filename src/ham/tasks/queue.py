@@ -26,7 +26,8 @@ class Queue(Online):
         return np.take_along_axis(pushes, np.maximum(np.cumsum(pops, axis=1) - 1, 0), axis=1)
 
     def solve(self, question):
-        kept, answer = deque(), []
+        kept: deque[int] = deque()
+        answer = []
         for item in question:
             if item == "pop":
                 answer.append(kept.popleft())

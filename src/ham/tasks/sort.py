@@ -41,8 +41,9 @@ class Sort(Task):
 
     def encode(self, question):
         keys, values = pairs_of(question, "(key, value)")
-        keys = bits_of(all_in_range(keys, KEY_BITS, "key"), KEY_BITS)
-        return np.concatenate([keys, bits_of(all_in_range(values, VALUE_BITS, "value"), VALUE_BITS)], -1)
+        key_bits = bits_of(all_in_range(keys, KEY_BITS, "key"), KEY_BITS)
+        value_bits = bits_of(all_in_range(values, VALUE_BITS, "value"), VALUE_BITS)
+        return np.concatenate([key_bits, value_bits], -1)
 
     def decode(self, rows):
         return [self.answer_item(row) for row in rows]

@@ -28,7 +28,8 @@ class Stack(Online):
         return source
 
     def solve(self, question):
-        kept, answer = [], []
+        kept: list[int] = []
+        answer = []
         for item in question:
             if item == "pop":
                 answer.append(kept.pop())
