@@ -15,30 +15,22 @@ class FlatParameters:
 
     def __init__(self, model: nn.Module):
         parameters = list(model.parameters())
-        self.weights = nn.Parameter(torch.cat([p.detach().flatten() for p in parameters]))
-        self.weights.grad = torch.zeros_like(self.weights)
+        self.weights: Float[Tensor, "parameters"] = torch.cat([p.detach().flatten() for p in parameters])
+        self.gradient = torch.zeros_like(self.weights)
         sizes = [p.numel() for p in parameters]
-        views = zip(
-            parameters, self.weights.detach().split(sizes), self.weights.grad.split(sizes), strict=True
-        )
+        views = zip(parameters, self.weights.split(sizes), self.gradient.split(sizes), strict=True)
         for parameter, weights, gradient in views:
             parameter.data = weights.view_as(parameter)
             parameter.grad = gradient.view_as(parameter)
 
-    @property
-    def gradient(self) -> Float[Tensor, "parameters"]:
-        assert self.weights.grad is not None
-        return self.weights.grad
-
     def load(self, values: Float[Tensor, "parameters"]) -> None:
         """Overwrite the model's weights."""
-        with torch.no_grad():
-            self.weights.copy_(values)
+        self.weights.copy_(values)
 
     @contextmanager
     def borrowed(self, values: Float[Tensor, "parameters"]) -> Iterator[None]:
         """Let the model have other weights for a while."""
-        own = self.weights.detach().clone()
+        own = self.weights.clone()
         self.load(values)
         try:
             yield

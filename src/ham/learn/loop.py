@@ -22,6 +22,7 @@ from ham import tasks
 from ham.config import Run
 from ham.errors import InputError
 from ham.evaluate import Score, evaluate
+from ham.learn.adam import Adam
 from ham.learn.curriculum import Curriculum
 from ham.learn.flat import FlatParameters
 from ham.learn.objective import Examples, objective
@@ -106,9 +107,8 @@ def train(run: Run, folder: RunFolder) -> Iterator[Step | Epoch]:
     torch.manual_seed(run.seed)
     model = run.model.build(task)
     flat = FlatParameters(model)
-    adam = torch.optim.Adam([flat.weights], lr=settings.learning_rate, fused=True)
-    moments = {"exp_avg": torch.zeros_like(flat.weights), "exp_avg_sq": torch.zeros_like(flat.weights)}
-    average = flat.weights.detach().clone()
+    adam = Adam(flat.weights)
+    average = flat.weights.clone()
     best = average.clone()
     progress = Progress(leaves=max(settings.start, capacity_for(task.shortest)))
     records: list[dict[str, Any]] = []
@@ -120,15 +120,14 @@ def train(run: Run, folder: RunFolder) -> Iterator[Step | Epoch]:
         progress = Progress(**values)
         flat.load(tensors["weights"])
         average, best = tensors["average"], tensors["best"]
-        moments = {"exp_avg": tensors["exp_avg"], "exp_avg_sq": tensors["exp_avg_sq"]}
+        adam.mean, adam.square, adam.steps = tensors["mean"], tensors["square"], progress.adam_steps
         records = folder.metrics()[: progress.epoch]
-    _set_moments(adam, flat.weights, moments, progress.adam_steps)
     curriculum = Curriculum(progress.leaves, settings.leaves, settings.threshold)
 
     def save() -> None:
-        folder.write_state(
-            {"weights": flat.weights.detach(), "average": average, "best": best, **moments}, asdict(progress)
-        )
+        progress.adam_steps = adam.steps
+        tensors = {"weights": flat.weights, "average": average, "best": best}
+        folder.write_state({**tensors, "mean": adam.mean, "square": adam.square}, asdict(progress))
 
     saved_at = started = time.monotonic()
     seconds_before = progress.seconds
@@ -143,7 +142,6 @@ def train(run: Run, folder: RunFolder) -> Iterator[Step | Epoch]:
             )
             exploration = 0.0 if finishing else settings.exploration * settings.exploration_decay**age
             reinforce = settings.finish_reinforce if finishing else settings.reinforce
-            adam.param_groups[0]["lr"] = rate
 
             while progress.batch < settings.batches:
                 number = progress.epoch * settings.batches + progress.batch
@@ -177,12 +175,11 @@ def train(run: Run, folder: RunFolder) -> Iterator[Step | Epoch]:
                     )
                 if norm > settings.clip:
                     flat.gradient.mul_(settings.clip / norm)
-                adam.step()
-                progress.adam_steps += 1
+                adam.step(flat.gradient, rate)
                 progress.averaged_steps += 1
                 # Early on the average must not remember the random start for a thousand batches.
                 decay = min(settings.averaging, progress.averaged_steps / (progress.averaged_steps + 10))
-                average.lerp_(flat.weights.detach(), 1 - decay)
+                average.lerp_(flat.weights, 1 - decay)
                 for place, value in enumerate((terms.cross_entropy, terms.wrong, terms.entropy, norm)):
                     progress.sums[place] += float(value)
                 progress.batch += 1
@@ -229,10 +226,7 @@ def train(run: Run, folder: RunFolder) -> Iterator[Step | Epoch]:
             if not finishing and settings.finish and (settled or progress.epoch >= settings.epochs - settings.finish):
                 progress.phase, progress.phase_began, progress.since_best = "finish", progress.epoch, 0
                 flat.load(average)
-                for moment in moments.values():
-                    moment.zero_()
-                progress.adam_steps = 0
-                _set_moments(adam, flat.weights, moments, 0)
+                adam.restart()
             elif settled or progress.epoch >= settings.epochs:
                 progress.finished = True
             elif finishing and progress.epoch - progress.phase_began >= settings.finish:
@@ -259,8 +253,3 @@ def _validate(
         return evaluate(
             model, task, leaves=leaves, lengths=(1, leaves), examples=run.training.validation, rng=rng
         )
-
-
-def _set_moments(adam: torch.optim.Adam, weights: Tensor, moments: dict[str, Tensor], steps: int) -> None:
-    """Put Adam where it stood; it updates these very tensors from then on."""
-    adam.state[weights] = {"step": torch.tensor(float(steps)), **moments}

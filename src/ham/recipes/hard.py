@@ -1,0 +1,59 @@
+"""The paper's models with hard attention: LSTM+HAM for sequences, raw HAM for data structures."""
+
+from __future__ import annotations
+
+from ham.config import Architecture, Run, Training
+
+
+def reverse() -> Run:
+    return Run("reverse")
+
+
+def search() -> Run:
+    """One output for each input: runs of one input would only repeat it, so one run each."""
+    return Run(
+        "search",
+        Architecture(hidden=40),
+        Training(
+            learning_rate=2e-3,
+            discount=0.8,
+            exploration=1.8e-3,
+            exploration_decay=0.94,
+            reinforce=1.6,
+            finish=20,
+        ),
+    )
+
+
+def merge() -> Run:
+    return Run("merge", Architecture(hidden=40), _peers(4, finish=28))
+
+
+def sort() -> Run:
+    return Run("sort", Architecture(hidden=40), _peers(8, finish=28))
+
+
+def add() -> Run:
+    return Run("add", Architecture(hidden=40, every=2), _peers(8))
+
+
+def sort4() -> Run:
+    """The analysis of section 3.4: few coordinates, so that they can be read."""
+    return Run("sort4", Architecture(size=6, hidden=40), _peers(8, leaves=8, finish=10))
+
+
+def stack() -> Run:
+    return Run("stack", Architecture(kind="raw-ham", hidden=40), _peers(4, finish=10))
+
+
+def queue() -> Run:
+    return Run("queue", Architecture(kind="raw-ham", hidden=40), _peers(4, finish=10))
+
+
+def priority_queue() -> Run:
+    return Run("priority_queue", Architecture(kind="raw-ham", hidden=40), _peers(4, finish=20))
+
+
+def _peers(runs: int, **changes) -> Training:
+    """Several sampled runs of each input, each compared with the others."""
+    return Training(runs=runs, baseline="leave-one-out", **changes)
