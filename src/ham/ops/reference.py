@@ -4,7 +4,8 @@ The tree is one tensor that is updated in place, and its gradient is one tensor 
 in place on the way back, so an access costs Θ(log n) in both directions. Autograd's own indexed
 read would not: its gradient is a dense tree for every access. The price is that accesses form
 one chain, which the tree's in-place history keeps in order; both functions therefore mark it as
-changed, even `attend`, which only reads.
+changed, even `attend`, which only reads. Another price: a gradient that is asked for with respect
+to the tree between two accesses is the storage that the accesses before go on to change.
 
 Inside, each function keeps a small autograd graph over the nodes of one path.
 """
@@ -88,7 +89,7 @@ class _Attend(torch.autograd.Function):
             ctx.logits = torch.stack(logits, -1) if logits else query.new_zeros(len(rows), 0)
         ctx.local = [*values, local_query, *parameters]
         ctx.rows, ctx.nodes, ctx.leaf_node = rows, nodes, node
-        ctx.shape = tree.shape
+        ctx.shape, ctx.chain = tree.shape, tree.data_ptr()
         turned = torch.stack(turns, -1) if turns else uniforms.new_zeros(len(rows), 0, dtype=torch.bool)
         leaf = leaf_of(turned)
         ctx.mark_non_differentiable(turned, leaf)
@@ -99,11 +100,16 @@ class _Attend(torch.autograd.Function):
     def backward(ctx, tree_gradient, logits_gradient, _turns, _leaf, value_gradient):
         if tree_gradient is None:
             tree_gradient = ctx.logits.new_zeros(ctx.shape)
+            tree_gradient.chain = ctx.chain
+        else:
+            tree_gradient = _own(ctx, tree_gradient)
         if value_gradient is not None:
             tree_gradient[ctx.rows, ctx.leaf_node] += value_gradient
         if logits_gradient is None or not ctx.nodes:
             return tree_gradient, *[None] * (3 + len(ctx.local) - 1 - len(ctx.nodes))
-        *values, query, parameters = _local_gradients(ctx, [ctx.logits], [logits_gradient], len(ctx.nodes) + 1)
+        *values, query, parameters = _local_gradients(
+            ctx, [ctx.logits], [logits_gradient], len(ctx.nodes) + 1
+        )
         for node, gradient in zip(ctx.nodes, values, strict=True):
             tree_gradient[ctx.rows, node] += gradient
         return tree_gradient, query, None, None, *parameters
@@ -126,12 +132,15 @@ class _Update(torch.autograd.Function):
             for level in range(siblings.shape[1], 0, -1):
                 came_from_right = (path[:, level] & 1).bool()[:, None]
                 here, there = values[-1], beside[:, level - 1]
-                left, right = torch.where(came_from_right, there, here), torch.where(came_from_right, here, there)
+                left, right = (
+                    torch.where(came_from_right, there, here),
+                    torch.where(came_from_right, here, there),
+                )
                 values.append(join(torch.cat([left, right], -1)))
             ctx.values = torch.stack(values[::-1], 1)
         ctx.local = [old, beside, local_query, *parameters]
         ctx.rows, ctx.path, ctx.siblings = rows, path, siblings
-        ctx.batch = len(tree)
+        ctx.batch, ctx.chain = len(tree), tree.data_ptr()
         tree[rows_of, path] = ctx.values.detach()
         return tree
 
@@ -140,6 +149,7 @@ class _Update(torch.autograd.Function):
     def backward(ctx, tree_gradient):
         if tree_gradient is None:
             return (None,) * (6 + len(ctx.local) - 3)
+        tree_gradient = _own(ctx, tree_gradient)
         rows_of = ctx.rows[:, None]
         # The values on the path were overwritten: their gradient ends here and goes to what made them.
         above = tree_gradient[rows_of, ctx.path]
@@ -152,13 +162,26 @@ class _Update(torch.autograd.Function):
         return tree_gradient, None, whole_query, None, None, None, *parameters
 
 
+def _own(ctx, tree_gradient: Tensor) -> Tensor:
+    """The gradient tree of this chain of accesses, which alone may be changed in place.
+
+    What comes from outside is copied once: it may be someone else's, or not have storage of its own.
+    """
+    if getattr(tree_gradient, "chain", None) != ctx.chain:
+        tree_gradient = tree_gradient.clone(memory_format=torch.contiguous_format)
+        tree_gradient.chain = ctx.chain  # type: ignore[attr-defined]
+    return tree_gradient
+
+
 def _local_gradients(
     ctx, outputs: Sequence[Tensor], gradients: Sequence[Tensor], before_parameters: int
 ) -> tuple:
     """Gradients of the path's own graph: each local input's, then the parameters' as one list."""
     wanted = [tensor for tensor in ctx.local if tensor.requires_grad]
     found = iter(
-        torch.autograd.grad(outputs, wanted, gradients, retain_graph=True, allow_unused=True, materialize_grads=False)
+        torch.autograd.grad(
+            outputs, wanted, gradients, retain_graph=True, allow_unused=True, materialize_grads=False
+        )
     )
     every = [next(found) if tensor.requires_grad else None for tensor in ctx.local]
     every[:before_parameters] = [
