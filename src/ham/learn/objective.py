@@ -94,5 +94,5 @@ def objective(
     loss = loss + reinforce * losses.reinforce_loss(episode.log_probs, advantages, ran)
     if exploration > 0:
         loss = loss + exploration * losses.entropy_loss(entropies, ran, training.entropy)
-    mean_entropy = (entropies.detach() * ran[..., None]).sum() / (ran.sum() * depth)
+    mean_entropy = (entropies.detach() * ran[..., None]).sum() / (ran.sum() * depth).clamp(min=1)
     return Terms(loss, cross_entropy.detach(), mean_entropy, wrong)

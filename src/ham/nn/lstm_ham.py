@@ -51,10 +51,10 @@ class LSTMHAM(Model):
         return 0 if self.soft else depth_of(leaves)
 
     def forward(
-        self, inputs, lengths, asked, *, leaves, uniforms=None, keep=True, final_tree=False
+        self, inputs, lengths, asked, *, leaves, uniforms=None, targets=None, keep=True, final_tree=False
     ) -> Episode:
         durations = asked * self.every
-        timesteps = int(durations.max())
+        timesteps = max(int(durations.max()), self.every)
         if not self.soft and native_for(inputs):
             from ham.ops import native
 

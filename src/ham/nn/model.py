@@ -29,13 +29,15 @@ class Model(nn.Module, ABC):
         *,
         leaves: int,
         uniforms: Float[Tensor, "batch time depth"] | None = None,
+        targets: Float[Tensor, "batch symbols bits"] | None = None,
         keep: bool = True,
         final_tree: bool = False,
     ) -> Episode:
         """Run every example for as many output symbols as were `asked` of it.
 
-        Without `uniforms` the run is greedy. `keep=False` records only the outputs, for long
-        evaluations.
+        Without `uniforms` the run is greedy. `targets` are for models that are fed the symbol
+        before while they train; HAM never sees them. `keep=False` records only the outputs, for
+        long evaluations.
         """
 
     def decisions(self, leaves: int) -> int:

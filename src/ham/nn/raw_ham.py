@@ -41,9 +41,9 @@ class RawHAM(Model):
         return 0 if self.soft else depth_of(leaves)
 
     def forward(
-        self, inputs, lengths, asked, *, leaves, uniforms=None, keep=True, final_tree=False
+        self, inputs, lengths, asked, *, leaves, uniforms=None, targets=None, keep=True, final_tree=False
     ) -> Episode:
-        timesteps = int(asked.max())
+        timesteps = max(int(asked.max()), 1)
         if not self.soft and native_for(inputs):
             from ham.ops import native
 

@@ -1,0 +1,51 @@
+"""Encoder-decoder LSTM (Sutskever et al., 2014): the whole input goes through one state."""
+
+from __future__ import annotations
+
+import torch
+from torch import nn
+
+from ham.baselines.recurrent import before, read_rows, remember_by_default, rounded, undecided
+from ham.nn.model import Model
+from ham.ops import Episode
+
+
+class EncoderDecoder(Model):
+    """One LSTM reads the rows, another one writes the symbols, starting from the first one's state.
+
+    The decoder is fed the symbol before: the right one where `targets` are given (training), its
+    own, rounded, where they are not. With `online`, a single LSTM answers after each row.
+    """
+
+    baseline = None
+
+    def __init__(self, features: int, bits: int, *, cells: int, online: bool = False):
+        super().__init__()
+        self.online = online
+        self.encoder = nn.LSTM(features, cells, batch_first=True)
+        remember_by_default(self.encoder)
+        if not online:
+            self.decoder = nn.LSTM(bits, cells, batch_first=True)
+            remember_by_default(self.decoder)
+        self.output = nn.Linear(cells, bits)
+
+    def forward(
+        self, inputs, lengths, asked, *, leaves, uniforms=None, targets=None, keep=True, final_tree=False
+    ) -> Episode:
+        symbols = max(int(asked.max()), 1)
+        if self.online:
+            states, _ = self.encoder(inputs[:, :symbols])
+            return undecided(self.output(states), asked)
+
+        _, state = read_rows(self.encoder, inputs, lengths)
+        if targets is not None:
+            states, _ = self.decoder(before(targets[:, :symbols]), state)
+            return undecided(self.output(states), asked)
+
+        symbol = inputs.new_zeros(len(inputs), self.output.out_features)
+        outputs = []
+        for _ in range(symbols):
+            states, state = self.decoder(symbol[:, None], state)
+            outputs.append(self.output(states[:, 0]))
+            symbol = rounded(outputs[-1])
+        return undecided(torch.stack(outputs, 1), asked)

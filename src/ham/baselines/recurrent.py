@@ -1,0 +1,58 @@
+"""What both baselines share: reading by lengths, symbols fed back, and masks."""
+
+from __future__ import annotations
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
+from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
+
+from ham.ops import Episode
+
+
+def read_rows(
+    encoder: nn.LSTM, rows: Float[Tensor, "batch slots features"], lengths: Int[Tensor, "batch"]
+) -> tuple[Float[Tensor, "batch items states"], tuple[Tensor, Tensor]]:
+    """The encoder's states at every row and its last ones, as if each example had only its own rows."""
+    packed = pack_padded_sequence(rows, lengths.cpu(), batch_first=True, enforce_sorted=False)
+    states, last = encoder(packed)
+    return pad_packed_sequence(states, batch_first=True)[0], last
+
+
+def before(targets: Float[Tensor, "batch symbols bits"]) -> Float[Tensor, "batch symbols bits"]:
+    """The symbol before each one; zeros before the first."""
+    return nn.functional.pad(targets, (0, 0, 1, -1))
+
+
+def rounded(output: Float[Tensor, "*batch bits"]) -> Float[Tensor, "*batch bits"]:
+    """The likeliest symbol, as it is fed back."""
+    return (output.detach() > 0).to(output.dtype)
+
+
+def within(lengths: Int[Tensor, "batch"], slots: int) -> Bool[Tensor, "batch slots"]:
+    """True where a slot is in use."""
+    return torch.arange(slots, device=lengths.device) < lengths[:, None]
+
+
+def undecided(outputs: Float[Tensor, "batch symbols bits"], asked: Int[Tensor, "batch"]) -> Episode:
+    """The episode of a model that decides nothing: outputs as far as they were asked for."""
+    batch, symbols, _ = outputs.shape
+    gave = within(asked, symbols)
+    nothing = outputs.new_zeros(batch, symbols, 0)
+    return Episode(
+        outputs=outputs * gave[..., None],
+        turn_logits=nothing,
+        turns=nothing.bool(),
+        leaves=torch.full((batch, symbols), -1, device=outputs.device),
+        queries=nothing,
+    )
+
+
+def remember_by_default(*networks: nn.LSTM | nn.LSTMCell) -> None:
+    """Forget-gate biases start at 1 (Jozefowicz et al., 2015), as in HAM's controller."""
+    for network in networks:
+        cells = network.hidden_size
+        with torch.no_grad():
+            for name, bias in network.named_parameters():
+                if name.startswith("bias_ih"):
+                    bias[cells : 2 * cells] = 1
