@@ -116,8 +116,7 @@ def train(run: Run, folder: RunFolder) -> Iterator[Step | Epoch]:
         raise InputError(f"{task.name} needs at least {progress.leaves} leaves, got {settings.leaves}")
 
     if (saved := folder.read_state()) is not None:
-        tensors, values = saved
-        progress = Progress(**values)
+        tensors, progress = _fitting(saved, flat, folder)
         flat.load(tensors["weights"])
         average, best = tensors["average"], tensors["best"]
         adam.mean, adam.square, adam.steps = tensors["mean"], tensors["square"], progress.adam_steps
@@ -129,6 +128,8 @@ def train(run: Run, folder: RunFolder) -> Iterator[Step | Epoch]:
         tensors = {"weights": flat.weights, "average": average, "best": best}
         folder.write_state({**tensors, "mean": adam.mean, "square": adam.square}, asdict(progress))
 
+    # False while the weights are ahead of the progress: stopped there, the state on disk is the truth.
+    whole = True
     saved_at = started = time.monotonic()
     seconds_before = progress.seconds
     try:
@@ -150,11 +151,17 @@ def train(run: Run, folder: RunFolder) -> Iterator[Step | Epoch]:
                 inputs = settings.batch // settings.runs
                 drawn = task.sample(rng, inputs, leaves, task.draw_lengths(rng, inputs, 1, leaves))
                 examples = Examples.of(drawn.repeat(settings.runs))
-                shape = (settings.batch, int(examples.asked.max()) * model.every, model.decisions(leaves))
+                timesteps = examples.counted.shape[1] * model.every
+                shape = (settings.batch, timesteps, model.decisions(leaves))
                 uniforms = torch.from_numpy(rng.random(shape, dtype=np.float32))
 
                 episode = model(
-                    examples.inputs, examples.lengths, examples.asked, leaves=leaves, uniforms=uniforms
+                    examples.inputs,
+                    examples.lengths,
+                    examples.asked,
+                    leaves=leaves,
+                    uniforms=uniforms,
+                    targets=examples.targets,
                 )
                 terms = objective(
                     episode,
@@ -168,13 +175,15 @@ def train(run: Run, folder: RunFolder) -> Iterator[Step | Epoch]:
                 flat.gradient.zero_()
                 terms.loss.backward()
                 norm = float(torch.linalg.vector_norm(flat.gradient))
-                if not math.isfinite(norm):
+                if not (math.isfinite(norm) and math.isfinite(terms.loss.detach())):
                     raise Diverged(
-                        f"the gradient is not finite at batch {number} (data seed {[TRAINING, run.seed, number]}, "
-                        f"{leaves} leaves); the state before it is saved in {folder.path}"
+                        f"the loss or its gradient is not finite at batch {number} "
+                        f"(data seed {[TRAINING, run.seed, number]}, {leaves} leaves); "
+                        f"the last good state is in {folder.path}"
                     )
                 if norm > settings.clip:
                     flat.gradient.mul_(settings.clip / norm)
+                whole = False
                 adam.step(flat.gradient, rate)
                 progress.averaged_steps += 1
                 # Early on the average must not remember the random start for a thousand batches.
@@ -183,6 +192,7 @@ def train(run: Run, folder: RunFolder) -> Iterator[Step | Epoch]:
                 for place, value in enumerate((terms.cross_entropy, terms.wrong, terms.entropy, norm)):
                     progress.sums[place] += float(value)
                 progress.batch += 1
+                whole = True
                 progress.seconds = seconds_before + time.monotonic() - started
                 if progress.batch % BATCHES_BETWEEN_REPORTS == 0:
                     yield Step(progress.epoch, progress.batch, leaves, progress.sums[1] / progress.batch)
@@ -190,6 +200,7 @@ def train(run: Run, folder: RunFolder) -> Iterator[Step | Epoch]:
                     save()
                     saved_at = time.monotonic()
 
+            whole = False
             score = _validate(model, flat, average, task, run, progress, curriculum.now)
             quality = [float(curriculum.now), -score.error, -score.loss]
             is_best = quality > progress.best
@@ -223,7 +234,11 @@ def train(run: Run, folder: RunFolder) -> Iterator[Step | Epoch]:
             progress.epoch += 1
             progress.batch, progress.sums = 0, [0.0] * 4
             settled = curriculum.complete and progress.since_best >= settings.patience
-            if not finishing and settings.finish and (settled or progress.epoch >= settings.epochs - settings.finish):
+            if (
+                not finishing
+                and settings.finish
+                and (settled or progress.epoch >= settings.epochs - settings.finish)
+            ):
                 progress.phase, progress.phase_began, progress.since_best = "finish", progress.epoch, 0
                 flat.load(average)
                 adam.restart()
@@ -237,11 +252,28 @@ def train(run: Run, folder: RunFolder) -> Iterator[Step | Epoch]:
                     folder.write_checkpoint(run, model.state_dict())
             folder.write_metrics(records)
             save()
+            whole = True
             saved_at = time.monotonic()
             yield epoch
     except (KeyboardInterrupt, GeneratorExit, Diverged):
-        save()
+        if whole and bool(torch.isfinite(flat.weights).all()):
+            save()
         raise
+
+
+def _fitting(
+    saved: tuple[dict[str, Tensor], dict[str, Any]], flat: FlatParameters, folder: RunFolder
+) -> tuple[dict[str, Tensor], Progress]:
+    """A saved state, if it is one of this run's model."""
+    tensors, values = saved
+    shapes = {name: tensor.shape for name, tensor in tensors.items()}
+    expected = dict.fromkeys(("weights", "average", "best", "mean", "square"), flat.weights.shape)
+    try:
+        if shapes != expected:
+            raise TypeError(f"it has tensors {sorted(shapes)} of {sorted(map(tuple, set(shapes.values())))}")
+        return tensors, Progress(**values)
+    except TypeError as error:
+        raise InputError(f"the saved state in {folder.path} is not of the run in its config: {error}") from None
 
 
 def _validate(
