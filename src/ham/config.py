@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
-import types
 import typing
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
@@ -51,7 +50,12 @@ class Architecture:
         from ham import baselines, nn
 
         widths = (task.features, task.bits)
-        memory = {"size": self.size, "hidden": self.hidden, "depth": self.depth, "soft": self.soft}
+        memory: dict[str, Any] = {
+            "size": self.size,
+            "hidden": self.hidden,
+            "depth": self.depth,
+            "soft": self.soft,
+        }
         match self.kind:
             case "lstm+ham":
                 if task.online:
@@ -59,7 +63,9 @@ class Architecture:
                 return nn.LSTMHAM(*widths, cells=self.cells, every=task.every or self.every, **memory)
             case "raw-ham":
                 if not task.online:
-                    raise InputError(f"{task.name} is not online: it needs --model.kind lstm+ham, not raw-ham")
+                    raise InputError(
+                        f"{task.name} is not online: it needs --model.kind lstm+ham, not raw-ham"
+                    )
                 return nn.RawHAM(*widths, **memory)
             case "lstm":
                 return baselines.EncoderDecoder(*widths, cells=self.cells, online=task.online)
@@ -132,7 +138,9 @@ class Training:
             _require(value >= 1 and not value & (value - 1), f"{name} must be a power of two, got {value}")
         _require(self.start <= self.leaves, f"start {self.start} is larger than leaves {self.leaves}")
         _require(self.batch % self.runs == 0, f"batch {self.batch} is no multiple of runs {self.runs}")
-        _require(0 <= self.finish <= self.epochs, f"finish {self.finish} must lie in 0 … {self.epochs} epochs")
+        _require(
+            0 <= self.finish <= self.epochs, f"finish {self.finish} must lie in 0 … {self.epochs} epochs"
+        )
         _require(
             self.baseline != "leave-one-out" or self.runs > 1,
             "the leave-one-out baseline needs runs of at least 2",
@@ -141,7 +149,10 @@ class Training:
             _require(0 <= getattr(self, name) <= 1, f"{name} must lie in 0 … 1, got {getattr(self, name)}")
         for name, value in dataclasses.asdict(self).items():
             if isinstance(value, float):
-                _require(math.isfinite(value) and value >= 0, f"{name} must be finite and not negative, got {value}")
+                _require(
+                    math.isfinite(value) and value >= 0,
+                    f"{name} must be finite and not negative, got {value}",
+                )
 
     @classmethod
     def paper(cls, **changes: Any) -> Training:
@@ -166,6 +177,9 @@ class Run:
     model: Architecture = field(default_factory=Architecture)
     training: Training = field(default_factory=Training)
     seed: int = 0
+
+    def __post_init__(self) -> None:
+        _require(0 <= self.seed < 1 << 63, f"seed must lie in 0 … 2^63 - 1, got {self.seed}")
 
     def to_json(self) -> str:
         return json.dumps({"format": FORMAT, **dataclasses.asdict(self)}, indent=2) + "\n"
@@ -193,7 +207,9 @@ def _from_dict(cls: type, data: Any, where: str) -> Any:
     if unknown := set(data) - known:
         raise InputError(f"{where} has no field {sorted(unknown)[0]!r}; there are {', '.join(sorted(known))}")
     try:
-        return cls(**{name: _checked(types_of[name], value, f"{where}: {name}") for name, value in data.items()})
+        return cls(
+            **{name: _checked(types_of[name], value, f"{where}: {name}") for name, value in data.items()}
+        )
     except TypeError as error:
         raise InputError(f"{where}: {error}") from None
 
@@ -206,13 +222,9 @@ def _checked(kind: Any, value: Any, where: str) -> Any:
         if value not in choices:
             raise InputError(f"{where} must be one of {', '.join(choices)}, got {value!r}")
         return value
-    if isinstance(kind, types.UnionType):
-        kinds = typing.get_args(kind)
-    else:
-        kinds = (kind,)
-    if float in kinds and type(value) is int:
+    if kind is float and type(value) is int and abs(value) < 1 << 53:
         value = float(value)
-    if type(value) not in kinds:
+    if type(value) is not kind:
         raise InputError(f"{where} must be {kind.__name__}, got {value!r}")
     return value
 
