@@ -8,6 +8,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+LEAST_SQUARE = 1e-12
+"""Below this mean square all runs did equally well: nothing to learn, and nothing to divide by."""
+
 
 def discounted_returns(
     rewards: Float[Tensor, "batch symbols"], discount: float, every: int
@@ -37,5 +40,4 @@ def normalised(
 ) -> Float[Tensor, "batch time"]:
     """Advantages divided by their root mean square over the batch, timestep by timestep."""
     square = (advantages.square() * ran).sum(0) / ran.sum(0).clamp(min=1)
-    # Where all runs did equally well there is nothing to learn, and nothing to divide by.
-    return advantages * torch.where(square > 1e-12, square, torch.inf).rsqrt()
+    return advantages * torch.where(square > LEAST_SQUARE, square, torch.inf).rsqrt()

@@ -190,7 +190,7 @@ def train(run: Run, folder: RunFolder) -> Iterator[Step | Epoch]:
                 decay = min(settings.averaging, progress.averaged_steps / (progress.averaged_steps + 10))
                 average.lerp_(flat.weights, 1 - decay)
                 for place, value in enumerate((terms.cross_entropy, terms.wrong, terms.entropy, norm)):
-                    progress.sums[place] += float(value)
+                    progress.sums[place] += value
                 progress.batch += 1
                 whole = True
                 progress.seconds = seconds_before + time.monotonic() - started
@@ -273,7 +273,9 @@ def _fitting(
             raise TypeError(f"it has tensors {sorted(shapes)} of {sorted(map(tuple, set(shapes.values())))}")
         return tensors, Progress(**values)
     except TypeError as error:
-        raise InputError(f"the saved state in {folder.path} is not of the run in its config: {error}") from None
+        raise InputError(
+            f"the saved state in {folder.path} is not of the run in its config: {error}"
+        ) from None
 
 
 def _validate(

@@ -11,8 +11,8 @@ from torch import Tensor, nn
 
 from ham.config import Training
 from ham.learn import losses
-from ham.learn.estimators import discounted_returns, leave_one_out, normalised
-from ham.ops import Episode
+from ham.learn.estimators import LEAST_SQUARE, discounted_returns, leave_one_out, normalised
+from ham.ops import Episode, native_for
 from ham.tasks import Batch
 
 
@@ -47,10 +47,10 @@ class Terms:
     """What a batch cost, and what it was made of."""
 
     loss: Float[Tensor, ""]
-    cross_entropy: Float[Tensor, ""]
-    entropy: Float[Tensor, ""]
+    cross_entropy: float
+    entropy: float
     """Mean entropy of a decision, in nats."""
-    wrong: Float[Tensor, ""]
+    wrong: float
     """Share of sampled runs with a wrong bit."""
 
 
@@ -65,14 +65,17 @@ def objective(
     exploration: float,
 ) -> Terms:
     """The loss whose gradient the paper descends, averaged over the batch."""
+    depth = episode.turn_logits.shape[-1]
+    if depth and native_for(episode.outputs):
+        return _native(episode, examples, baseline, training, every, reinforce, exploration)
+
     counted = examples.counted.to(episode.outputs.dtype)
     log_prob = losses.symbol_log_prob(episode.outputs, examples.targets, counted)
     cross_entropy = -log_prob.sum() / len(log_prob)
     hits = losses.symbol_hits(episode.outputs.detach(), examples.targets, counted)
-    wrong = (hits < counted).any(-1).to(counted.dtype).mean()
-    depth = episode.turn_logits.shape[-1]
+    wrong = float((hits < counted).any(-1).to(counted.dtype).mean())
     if depth == 0:
-        return Terms(cross_entropy, cross_entropy.detach(), torch.zeros(()), wrong)
+        return Terms(cross_entropy, float(cross_entropy.detach()), 0.0, wrong)
 
     time = torch.arange(episode.turn_logits.shape[1])
     ran = (time < (examples.asked * every)[:, None]).to(counted.dtype)
@@ -95,4 +98,32 @@ def objective(
     if exploration > 0:
         loss = loss + exploration * losses.entropy_loss(entropies, ran, training.entropy)
     mean_entropy = (entropies.detach() * ran[..., None]).sum() / (ran.sum() * depth).clamp(min=1)
-    return Terms(loss, cross_entropy.detach(), mean_entropy, wrong)
+    return Terms(loss, float(cross_entropy.detach()), float(mean_entropy), wrong)
+
+
+def _native(episode, examples, baseline, training, every, reinforce, exploration) -> Terms:
+    """The same in one call of the native engine."""
+    from ham.ops import native_objective
+
+    predictions = baseline(episode.queries).squeeze(-1) if training.baseline == "learned" else None
+    loss, cross_entropy, entropy, wrong = native_objective.objective(
+        episode.outputs,
+        examples.targets,
+        examples.counted,
+        examples.asked * every,
+        episode.turn_logits,
+        episode.turns,
+        predictions,
+        every=every,
+        runs=training.runs,
+        reward=training.reward,
+        baseline=training.baseline,
+        normalise=training.normalise,
+        entropy=training.entropy,
+        discount=training.discount,
+        reinforce=reinforce,
+        exploration=exploration,
+        least_entropy=losses.LEAST_ENTROPY,
+        least_square=LEAST_SQUARE,
+    )
+    return Terms(loss, cross_entropy, entropy, wrong)

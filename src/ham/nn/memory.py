@@ -126,7 +126,9 @@ class HAM(nn.Module):
         says otherwise; `uniforms` gives the random numbers to sample with; `leaf` forces the way.
         """
         if state.spent:
-            raise InputError("this state was already updated; go on from what update() gave, or clone() before")
+            raise InputError(
+                "this state was already updated; go on from what update() gave, or clone() before"
+            )
         if uniforms is None:
             uniforms = self._uniforms(state, leaf, not self.training if greedy is None else greedy)
         if native_for(state.tree, query):
@@ -147,7 +149,9 @@ class HAM(nn.Module):
     ) -> State:
         """Write to the leaf that was read and rejoin the nodes above it; `active` says who writes."""
         if state.spent:
-            raise InputError("this state was already updated; go on from what update() gave, or clone() before")
+            raise InputError(
+                "this state was already updated; go on from what update() gave, or clone() before"
+            )
         if native_for(state.tree, query):
             from ham.ops import native
 
@@ -170,6 +174,6 @@ class HAM(nn.Module):
 
 def forced(leaf: Int[Tensor, "*batch"], leaves: int) -> Float[Tensor, "*batch depth"]:
     """Uniforms that lead to the given leaves, whatever the probabilities are."""
-    if leaf.numel() and not (0 <= leaf.min() and leaf.max() < leaves):
+    if leaf.numel() and (leaf.min() < 0 or leaf.max() >= leaves):
         raise InputError(f"a leaf must be between 0 and {leaves - 1}, got {leaf.min()} … {leaf.max()}")
     return torch.where(turns_to(leaf, leaves), SURELY_RIGHT, SURELY_LEFT)

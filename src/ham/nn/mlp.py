@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
@@ -20,7 +22,7 @@ class MLP(nn.Sequential):
             raise InputError(f"depth must be 1 or 2, got {depth}")
         widths = [inputs, *[hidden] * (depth - 1), outputs]
         layers: list[nn.Module] = []
-        for before, after in zip(widths, widths[1:], strict=False):
+        for before, after in itertools.pairwise(widths):
             layers += [nn.ReLU(), nn.Linear(before, after)]
         super().__init__(*layers[1:])
         for layer in self:

@@ -61,9 +61,10 @@ def native_for(*tensors: Tensor) -> bool:
 
 
 def _valid(name: str) -> Backend:
-    if name not in get_args(Backend):
-        raise InputError(f"the backend must be one of {', '.join(get_args(Backend))}, got {name!r}")
-    return name
+    for known in get_args(Backend):
+        if name == known:
+            return known
+    raise InputError(f"the backend must be one of {', '.join(get_args(Backend))}, got {name!r}")
 
 
 __all__ = ["Backend", "Episode", "backend", "entropy_of", "log_prob_of", "native_for", "set_backend"]

@@ -41,9 +41,7 @@ class Episode:
         return entropy_of(self.turn_logits)
 
 
-def log_prob_of(
-    logits: Float[Tensor, "*shape"], turns: Bool[Tensor, "*shape"]
-) -> Float[Tensor, "*shape"]:
+def log_prob_of(logits: Float[Tensor, "*shape"], turns: Bool[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
     """Log-probability of going where `turns` says, when right has probability sigmoid(logit)."""
     return F.logsigmoid(torch.where(turns, logits, -logits))
 

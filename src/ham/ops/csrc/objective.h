@@ -1,0 +1,32 @@
+// The C interface of the objective; ham/ops/native_objective.py declares the same structure.
+#pragma once
+
+#include <cstdint>
+
+extern "C" {
+
+enum HamReward : int64_t { kHamming = 0, kLogProbability = 1 };
+enum HamBaseline : int64_t { kNone = 0, kLearned = 1, kLeaveOneOut = 2 };
+enum HamEntropy : int64_t { kInverse = 0, kNegative = 1 };
+
+// Tensors are contiguous, row-major, float32 unless said otherwise; example first.
+struct HamObjective {
+  int64_t batch, symbols, bits, timesteps, levels, every, runs;
+  int64_t reward, baseline, normalise, entropy;
+  float discount, reinforce, exploration, least_entropy, least_square;
+  const float* outputs;       // [symbols][bits]
+  const float* targets;       // [symbols][bits]
+  const uint8_t* counted;     // [symbols]
+  const int64_t* durations;   // timesteps each example runs
+  const float* turn_logits;   // [timesteps][levels]
+  const uint8_t* turns;       // [timesteps][levels]
+  const float* predictions;   // [timesteps], of the learned baseline, or null
+  float* d_outputs;
+  float* d_turn_logits;
+  float* d_predictions;       // or null
+  float* scratch;             // batch * (symbols * (bits + 2) + timesteps) floats
+  double* terms;              // loss, cross-entropy, mean entropy, share of wrong examples
+};
+
+void ham_objective(const HamObjective*);
+}

@@ -1,0 +1,212 @@
+"""The paper's tables from the shipped models, our figure beside the paper's in every cell."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+
+from ham.errors import InputError
+from ham.evaluate import Score, evaluate, lengths_for, wilson
+from ham.learn.loop import TEST
+from ham.runs import Trained, load, write_whole
+
+Column = Literal["lstm", "lstm+a", "lstm+ham", "raw-ham", "dham"]
+Split = Literal["test", "generalisation"]
+
+TABLE_1 = ("reverse", "search", "merge", "sort", "add")
+TABLE_2 = ("stack", "queue", "priority_queue")
+COLUMNS: dict[int, tuple[Column, ...]] = {
+    1: ("lstm", "lstm+a", "lstm+ham", "dham"),
+    2: ("raw-ham", "dham"),
+}
+SPLITS: tuple[Split, ...] = ("test", "generalisation")
+
+PAPER: dict[tuple[str, str], tuple[float, float]] = {
+    ("lstm", "reverse"): (73, 100),
+    ("lstm", "search"): (62, 89),
+    ("lstm", "merge"): (88, 100),
+    ("lstm", "sort"): (99, 100),
+    ("lstm", "add"): (39, 100),
+    ("lstm+a", "reverse"): (0, 100),
+    ("lstm+a", "search"): (0.04, 0.52),
+    ("lstm+a", "merge"): (16, 100),
+    ("lstm+a", "sort"): (25, 100),
+    ("lstm+a", "add"): (0, 100),
+    ("lstm+ham", "reverse"): (0, 0),
+    ("lstm+ham", "search"): (0.12, 1.68),
+    ("lstm+ham", "merge"): (0, 2.48),
+    ("lstm+ham", "sort"): (0.04, 0.24),
+    ("lstm+ham", "add"): (0, 100),
+    ("raw-ham", "stack"): (0, 0),
+    ("raw-ham", "queue"): (0, 0),
+    ("raw-ham", "priority_queue"): (0.08, 0.2),
+}
+"""Percent of wrong sequences on test inputs and on inputs 2–4 times longer (Tables 1 and 2)."""
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One number of a table, ours and the paper's; errors in percent."""
+
+    model: Column
+    task: str
+    split: Split
+    leaves: int
+    examples: int
+    wrong: int
+    error: float
+    bit_error: float
+    paper: float | None
+
+    def text(self) -> str:
+        """Our error with its 95% interval, and the paper's."""
+        low, high = wilson(self.wrong, self.examples)
+        ours = f"{self.error:.3g}% [{low:.2g}, {high:.2g}]"
+        return ours if self.paper is None else f"{ours} · paper {self.paper:g}%"
+
+
+def recipe_of(model: Column, task: str) -> str:
+    """The name of the recipe, and of the shipped model, behind a cell."""
+    return task if model in ("lstm+ham", "raw-ham") else f"{task}-{model}"
+
+
+def wanted(
+    table: int | None = None, task: str | None = None, model: str | None = None
+) -> list[tuple[Column, str]]:
+    """The pairs of model and task that a selection covers."""
+    pairs = [
+        (column, name)
+        for number, tasks in ((1, TABLE_1), (2, TABLE_2))
+        if table in (None, number)
+        for name in tasks
+        for column in COLUMNS[number]
+        if task in (None, name) and model in (None, column)
+    ]
+    if not pairs:
+        raise InputError(f"no cell has table {table}, task {task}, model {model}")
+    return pairs
+
+
+def cells(
+    pairs: list[tuple[Column, str]], *, examples: int, seed: int
+) -> Iterator[tuple[Column, str, Split, Cell | None]]:
+    """Evaluate the shipped model behind every cell on fresh examples; None where none is shipped."""
+    for model, task in pairs:
+        try:
+            trained: Trained | None = load(recipe_of(model, task))
+        except InputError:
+            trained = None
+        for place, split in enumerate(SPLITS):
+            if trained is None:
+                yield model, task, split, None
+                continue
+            score, leaves = score_of(trained, split, examples=examples, seed=seed)
+            paper = PAPER.get((model, task))
+            yield (
+                model,
+                task,
+                split,
+                Cell(
+                    model,
+                    task,
+                    split,
+                    leaves,
+                    score.examples,
+                    score.wrong,
+                    score.error,
+                    score.bit_error,
+                    paper[place] if paper else None,
+                ),
+            )
+
+
+def score_of(trained: Trained, split: Split, *, examples: int, seed: int) -> tuple[Score, int]:
+    """The paper's two protocols: the trained size, and four times that with longer inputs only."""
+    trained_on = trained.run.training.leaves
+    leaves = trained_on if split == "test" else 4 * trained_on
+    # The words after the seed keep the examples of different cells apart.
+    rng = np.random.default_rng([TEST, seed, leaves, *trained.task.name.encode()])
+    score = evaluate(
+        trained.model,
+        trained.task,
+        leaves=leaves,
+        lengths=lengths_for(leaves, trained_on),
+        examples=examples,
+        rng=rng,
+    )
+    return score, leaves
+
+
+def fresh_seed() -> int:
+    """A seed that no earlier run has seen."""
+    return int.from_bytes(os.urandom(4), "little")
+
+
+def write(folder: Path, found: list[Cell], seed: int) -> None:
+    """Markdown, LaTeX and JSON."""
+    folder.mkdir(parents=True, exist_ok=True)
+    results = {"seed": seed, "cells": [asdict(cell) for cell in found]}
+    write_whole(folder / "results.json", (json.dumps(results, indent=2) + "\n").encode())
+    write_whole(folder / "tables.md", markdown(found).encode())
+    write_whole(folder / "tables.tex", latex(found).encode())
+
+
+def rows(found: list[Cell], table: int, split: Split) -> list[tuple[str, list[Cell | None]]]:
+    """A table's rows: each task with its cells in the order of the columns."""
+    by_place = {(cell.model, cell.task, cell.split): cell for cell in found}
+    tasks = TABLE_1 if table == 1 else TABLE_2
+    return [
+        (task, [by_place.get((column, task, split)) for column in COLUMNS[table]])
+        for task in tasks
+        if any((column, task, split) in by_place for column in COLUMNS[table])
+    ]
+
+
+def markdown(found: list[Cell]) -> str:
+    parts = []
+    for table in COLUMNS:
+        for split in SPLITS:
+            if not (lines := rows(found, table, split)):
+                continue
+            parts += [f"\n**Table {table}, {title(split)}**\n"]
+            parts += [
+                "| task | " + " | ".join(COLUMNS[table]) + " |",
+                "|---" * (1 + len(COLUMNS[table])) + "|",
+            ]
+            parts += [
+                f"| {task} | " + " | ".join(cell.text() if cell else "—" for cell in row) + " |"
+                for task, row in lines
+            ]
+    return "\n".join(parts).strip() + "\n"
+
+
+def latex(found: list[Cell]) -> str:
+    parts = []
+    for table in COLUMNS:
+        for split in SPLITS:
+            if not (lines := rows(found, table, split)):
+                continue
+            columns = COLUMNS[table]
+            parts += [r"\begin{tabular}{l" + "r" * len(columns) + "}", r"\hline"]
+            parts += [f"{title(split)} & " + " & ".join(columns) + r" \\", r"\hline"]
+            for task, row in lines:
+                texts = [
+                    "--" if cell is None else rf"{cell.error:.3g}\% ({_number(cell.paper)})" for cell in row
+                ]
+                parts += [rf"\texttt{{{task}}} & ".replace("_", r"\_") + " & ".join(texts) + r" \\"]
+            parts += [r"\hline", r"\end{tabular}", ""]
+    return "\n".join(parts)
+
+
+def title(split: Split) -> str:
+    return "test error" if split == "test" else "2–4× longer inputs"
+
+
+def _number(paper: float | None) -> str:
+    return "--" if paper is None else rf"{paper:g}\%"
