@@ -1,0 +1,41 @@
+"""Under test every shape in a signature is checked; the engine is plain PyTorch unless a test asks for both."""
+
+from jaxtyping import install_import_hook
+
+install_import_hook("ham", "beartype.beartype")
+
+import hypothesis  # noqa: E402
+import pytest  # noqa: E402
+import torch  # noqa: E402
+
+import ham  # noqa: E402
+
+torch.set_num_threads(1)
+hypothesis.settings.register_profile(
+    "ham",
+    deadline=None,
+    derandomize=True,
+    print_blob=True,
+    suppress_health_check=[hypothesis.HealthCheck.function_scoped_fixture, hypothesis.HealthCheck.too_slow],
+)
+hypothesis.settings.load_profile("ham")
+
+
+@pytest.fixture(autouse=True)
+def plain_pytorch():
+    """Tests define what is right, so they run the definition; and none depends on another's random numbers."""
+    ham.set_backend("reference")
+    torch.manual_seed(0)
+    yield
+    ham.set_backend("reference")
+
+
+@pytest.fixture(params=["reference", "native"])
+def engine(request, plain_pytorch):
+    """Runs a float32 test once for each engine that can be had here."""
+    if request.param == "native":
+        native = pytest.importorskip("ham.ops.native")
+        if not native.available():
+            pytest.skip(native.why_not())
+    ham.set_backend(request.param)
+    return request.param
