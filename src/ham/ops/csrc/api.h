@@ -1,0 +1,73 @@
+// The C interface; ham/ops/native.py declares the same structures to ctypes.
+#pragma once
+
+#include <cstdint>
+
+extern "C" {
+
+// Tensors are contiguous, row-major, float32 unless said otherwise; example first.
+struct HamEpisode {
+  int64_t batch, leaves, timesteps, every;
+  int64_t bits, width, query, hidden, outputs, depth;
+  int64_t has_lstm, taped, threads;
+  const float* const* parameters;
+  const float* inputs;       // LSTM+HAM: [leaves][bits], raw HAM: [timesteps][bits]
+  const int64_t* lengths;    // LSTM+HAM only
+  const int64_t* durations;  // timesteps each example runs
+  const float* uniforms;     // [timesteps][levels], or null: greedy
+  // Results; all but output_logits may be null. They arrive zeroed (leaf: -1).
+  float* output_logits;      // [timesteps / every][outputs]
+  float* turn_logits;        // [timesteps][levels]
+  uint8_t* turns;            // [timesteps][levels]
+  int64_t* leaf;             // [timesteps]
+  float* queries;            // [timesteps][query]
+  float* tree;               // [2 leaves][width]
+  float* tape;
+  float* scratch;
+  // Backward; either incoming gradient may be null.
+  const float* d_output_logits;
+  const float* d_turn_logits;
+  float* const* d_parameters;
+};
+
+// One access by a controller of the user's own: attend, or update.
+struct HamStep {
+  int64_t count, leaves, width, query, hidden, depth, threads;
+  const int64_t* examples;         // which `count` examples take part, or null: all
+  const float* const* parameters;  // attend: SEARCH; update: candidate, gate, JOIN
+  float* tree;                     // [2 leaves][width]
+  const float* queries;            // [query]
+  const float* uniforms;           // attend: [levels]
+  int64_t* leaf;                   // attend writes it, update reads it
+  float* turn_logits;              // [levels]
+  uint8_t* turns;                  // [levels]
+  float* value;                    // [width]
+  float* tape;                     // null: no backward will come
+  float* scratch;
+  // Backward: d_tree is changed in place; either of the next two may be null.
+  float* d_tree;
+  const float* d_turn_logits;
+  const float* d_value;
+  float* d_queries;
+  float* const* d_parameters;
+};
+
+// sizes: floats of tape, of forward's scratch, of backward's scratch.
+void ham_episode_sizes(const HamEpisode*, int64_t* sizes);
+void ham_episode_forward(const HamEpisode*);
+void ham_episode_backward(const HamEpisode*);
+
+void ham_attend_sizes(const HamStep*, int64_t* sizes);
+void ham_attend_forward(const HamStep*);
+void ham_attend_backward(const HamStep*);
+void ham_update_sizes(const HamStep*, int64_t* sizes);
+void ham_update_forward(const HamStep*);
+void ham_update_backward(const HamStep*);
+
+// The first index whose value is not finite, or outside [low, high]; -1 if there is none.
+int64_t ham_first_not_finite(const float* values, int64_t count);
+int64_t ham_range(const int64_t* values, int64_t count, int64_t low, int64_t high);
+
+// sizeof(HamEpisode), sizeof(HamStep) and the lanes of a vector: the binding checks them.
+void ham_layout(int64_t* numbers);
+}

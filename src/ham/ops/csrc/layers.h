@@ -1,0 +1,355 @@
+// The model's transformations as packed layers, forward and backward, on panels.
+#pragma once
+
+#include <vector>
+
+#include "panel.h"
+
+namespace ham {
+
+// Hands out 64-byte aligned pieces of one buffer; with a null base it only measures.
+class Arena {
+ public:
+  explicit Arena(float* base) : base_(base) {}
+  float* take(int64_t floats) {
+    float* piece = base_ ? base_ + used_ : nullptr;
+    used_ += (floats + 15) / 16 * 16;
+    return piece;
+  }
+  float* panels(int64_t count, int64_t features) { return take(count * panel_floats(features)); }
+  int64_t used() const { return used_; }
+
+ private:
+  float* base_;
+  int64_t used_ = 0;
+};
+
+// y = w x + b. `w` is [out][in] (what backward broadcasts), `wt` its transpose (forward's).
+// `w` and `b` lie at `at` and `at + out * in` of the packed parameters and of a gradient.
+struct Layer {
+  int64_t in = 0, out = 0, at = 0;
+  float *w = nullptr, *b = nullptr, *wt = nullptr;
+
+  int64_t floats() const { return out * in + out; }
+};
+
+template <Finish finish>
+HAM_INLINE void forward(const Layer& layer, float* y, const float* x) {
+  product<Start::bias, finish>(y, layer.out, layer.wt, layer.out, x, layer.in, layer.b);
+}
+
+template <Finish finish>
+HAM_INLINE void backward(const Layer& layer, float* dx, const float* dy, const float* gate = nullptr) {
+  product<Start::zero, finish>(dx, layer.in, layer.w, layer.in, dy, layer.out, nullptr, gate);
+}
+
+HAM_INLINE void add_backward(const Layer& layer, float* dx, const float* dy) {
+  product<Start::panel, Finish::none>(dx, layer.in, layer.w, layer.in, dy, layer.out, dx);
+}
+
+// dy and x: `panels` panels, their strides in features.
+inline void add_gradient(const Layer& layer, float* gradients, const float* dy, int64_t dy_features,
+                         const float* x, int64_t x_features, int64_t panels) {
+  float* dw = gradients + layer.at;
+  if (layer.out == 1)  // the wide side must be the rows of the tile
+    outer(dw, 1, 1, x, panel_floats(x_features), layer.in, dy, panel_floats(dy_features), 1, panels);
+  else
+    outer(dw, layer.in, 1, dy, panel_floats(dy_features), layer.out, x, panel_floats(x_features),
+          layer.in, panels);
+  add_lane_sums(dw + layer.out * layer.in, dy, panel_floats(dy_features), layer.out, panels);
+}
+
+// Widths as in the paper; `query` is the controller's state (LSTM+HAM) or the input (raw HAM).
+struct Shape {
+  int64_t leaves, levels, bits, width, query, hidden, outputs, depth;
+  bool has_lstm;
+};
+
+// Where a parameter tensor lives inside a packed layer.
+struct Place {
+  int64_t parameter;
+  Layer* layer;
+  int64_t row, column, rows, columns;  // columns = 0: a bias
+};
+
+struct Model {
+  Shape shape;
+  Layer embed[2], join[2], search[2], lstm, output[2];
+  // WRITE's two MLPs read the same input: their first layers are one, candidate above gate.
+  Layer write, candidate, gate;
+  std::vector<Place> places;
+  std::vector<Layer*> layers;
+  int64_t gradient_floats = 0, packed_floats = 0;
+
+  int64_t search_width() const { return search[0].out; }
+  bool deep() const { return shape.depth == 2; }
+
+  explicit Model(const Shape& s) : shape(s) {}
+  Model(const Model&) = delete;
+
+  void layer(Layer& layer, int64_t in, int64_t out) {
+    layer.in = in;
+    layer.out = out;
+    layer.at = gradient_floats;
+    gradient_floats += layer.floats();
+    packed_floats += (layer.floats() + 15) / 16 * 16 + (in * out + 15) / 16 * 16;
+    layers.push_back(&layer);
+  }
+
+  void linear(Layer& layer, int64_t row, int64_t rows, int64_t column = 0, int64_t columns = -1) {
+    weight(layer, row, rows, column, columns < 0 ? layer.in : columns);
+    bias(layer, row, rows);
+  }
+  void weight(Layer& layer, int64_t row, int64_t rows, int64_t column, int64_t columns) {
+    places.push_back({static_cast<int64_t>(places.size()), &layer, row, column, rows, columns});
+  }
+  void bias(Layer& layer, int64_t row, int64_t rows) { weight(layer, row, rows, 0, 0); }
+
+  void mlp(Layer (&pair)[2], int64_t in, int64_t out) {
+    layer(pair[0], in, deep() ? shape.hidden : out);
+    linear(pair[0], 0, pair[0].out);
+    if (!deep()) return;
+    layer(pair[1], shape.hidden, out);
+    linear(pair[1], 0, out);
+  }
+
+  void write_layers() {
+    int64_t first = deep() ? shape.hidden : shape.width;
+    layer(write, shape.width + shape.query, 2 * first);
+    if (deep()) {
+      layer(candidate, shape.hidden, shape.width);
+      layer(gate, shape.hidden, shape.width);
+    }
+    linear(write, 0, first);
+    if (deep()) linear(candidate, 0, shape.width);
+    linear(write, first, first);
+    if (deep()) linear(gate, 0, shape.width);
+  }
+
+  void lstm_layer() {
+    int64_t l = shape.query;
+    layer(lstm, l + shape.width, 4 * l);  // its input is [state; value read]
+    weight(lstm, 0, 4 * l, l, shape.width);
+    weight(lstm, 0, 4 * l, 0, l);
+    bias(lstm, 0, 4 * l);
+    bias(lstm, 0, 4 * l);
+  }
+
+  void pack(const float* const* parameters, float* buffer) {
+    Arena arena(buffer);
+    for (Layer* layer : layers) {
+      layer->w = arena.take(layer->floats());
+      layer->b = layer->w + layer->out * layer->in;
+      layer->wt = arena.take(layer->in * layer->out);
+      std::memset(layer->w, 0, sizeof(float) * layer->floats());
+    }
+    for (const Place& place : places) {
+      const float* from = parameters[place.parameter];
+      Layer& to = *place.layer;
+      if (place.columns == 0)  // the LSTM has two biases: they add
+        for (int64_t r = 0; r < place.rows; ++r) to.b[place.row + r] += from[r];
+      else
+        for (int64_t r = 0; r < place.rows; ++r)
+          for (int64_t c = 0; c < place.columns; ++c)
+            to.w[(place.row + r) * to.in + place.column + c] = from[r * place.columns + c];
+    }
+    for (Layer* layer : layers)
+      for (int64_t r = 0; r < layer->out; ++r)
+        for (int64_t c = 0; c < layer->in; ++c)
+          layer->wt[c * layer->out + r] = layer->w[r * layer->in + c];
+  }
+
+  void unpack(const float* gradients, float* const* parameter_gradients) const {
+    for (const Place& place : places) {
+      float* to = parameter_gradients[place.parameter];
+      const Layer& layer = *place.layer;
+      const float* w = gradients + layer.at;
+      const float* b = w + layer.out * layer.in;
+      if (place.columns == 0)
+        std::memcpy(to, b + place.row, sizeof(float) * place.rows);
+      else
+        for (int64_t r = 0; r < place.rows; ++r)
+          std::memcpy(to + r * place.columns, w + (place.row + r) * layer.in + place.column,
+                      sizeof(float) * place.columns);
+    }
+  }
+};
+
+// A depth-2 MLP without its output's activation, or a depth-1 one (no hidden panel then).
+template <Finish finish>
+HAM_INLINE void mlp_forward(const Layer (&mlp)[2], bool deep, float* y, float* hidden, const float* x) {
+  if (deep) {
+    forward<Finish::relu>(mlp[0], hidden, x);
+    forward<finish>(mlp[1], y, hidden);
+  } else {
+    forward<finish>(mlp[0], y, x);
+  }
+}
+
+// dy is the gradient at the pre-activation of the output; d_hidden at that of the hidden layer.
+HAM_INLINE void mlp_backward(const Layer (&mlp)[2], bool deep, float* dx, float* d_hidden,
+                             const float* dy, const float* hidden) {
+  if (deep) {
+    backward<Finish::where_positive>(mlp[1], d_hidden, dy, hidden);
+    backward<Finish::none>(mlp[0], dx, d_hidden);
+  } else {
+    backward<Finish::none>(mlp[0], dx, dy);
+  }
+}
+
+inline void mlp_gradient(const Layer (&mlp)[2], bool deep, float* gradients, const float* dy,
+                         const float* d_hidden, const float* hidden, const float* x,
+                         int64_t x_features, int64_t panels) {
+  if (deep) {
+    add_gradient(mlp[1], gradients, dy, mlp[1].out, hidden, mlp[1].in, panels);
+    add_gradient(mlp[0], gradients, d_hidden, mlp[0].out, x, x_features, panels);
+  } else {
+    add_gradient(mlp[0], gradients, dy, mlp[0].out, x, x_features, panels);
+  }
+}
+
+// SEARCH: the query's half of the first layer, bias included, once per timestep.
+HAM_INLINE void search_query_half(const Model& model, float* half, const float* query) {
+  const Layer& first = model.search[0];
+  product<Start::bias, Finish::none>(half, first.out, first.wt + model.shape.width * first.out,
+                                     first.out, query, model.shape.query, first.b);
+}
+
+HAM_INLINE void search_forward(const Model& model, float* logit, float* hidden, const float* node,
+                               const float* query_half) {
+  const Layer& first = model.search[0];
+  if (model.deep()) {
+    product<Start::panel, Finish::relu>(hidden, first.out, first.wt, first.out, node,
+                                        model.shape.width, query_half);
+    dot_product(logit, model.search[1].w, hidden, first.out, model.search[1].b[0]);
+  } else {
+    product<Start::panel, Finish::none>(logit, 1, first.wt, 1, node, model.shape.width, query_half);
+  }
+}
+
+// d_first: gradient at the first layer's pre-activation, [search_width].
+HAM_INLINE void search_backward(const Model& model, float* d_first, float* d_node,
+                                const float* d_logit, const float* hidden) {
+  const Layer& first = model.search[0];
+  if (model.deep()) {
+    const float* w = model.search[1].w;
+    for (int64_t j = 0; j < first.out; ++j)
+      for (int v = 0; v < kLanes; v += kWidth)
+        store(d_first + j * kLanes + v,
+              where_positive(load(hidden + j * kLanes + v), splat(w[j]) * load(d_logit + v)));
+  } else {
+    copy_panel(d_first, d_logit, 1);
+  }
+  product<Start::zero, Finish::none>(d_node, model.shape.width, first.w, first.in, d_first, first.out);
+}
+
+// d_query += the query half's gradient, from d_first summed over the levels of a descent.
+HAM_INLINE void search_query_backward(const Model& model, float* d_query, const float* d_half) {
+  const Layer& first = model.search[0];
+  product<Start::panel, Finish::none>(d_query, model.shape.query, first.w + model.shape.width,
+                                      first.in, d_half, first.out, d_query);
+}
+
+// SEARCH's first layer sees the node at every level but the query once per timestep.
+inline void search_gradient(const Model& model, float* gradients, const float* d_first,
+                            const float* d_logit, const float* hidden, const float* node,
+                            int64_t panels) {
+  const Layer& first = model.search[0];
+  outer(gradients + first.at, first.in, 1, d_first, panel_floats(first.out), first.out, node,
+        panel_floats(model.shape.width), model.shape.width, panels);
+  if (model.deep())
+    add_gradient(model.search[1], gradients, d_logit, 1, hidden, first.out, panels);
+}
+
+inline void search_query_gradient(const Model& model, float* gradients, const float* d_half,
+                                  const float* query, int64_t query_features, int64_t panels) {
+  const Layer& first = model.search[0];
+  float* dw = gradients + first.at;
+  outer(dw + model.shape.width, first.in, 1, d_half, panel_floats(first.out), first.out, query,
+        panel_floats(query_features), model.shape.query, panels);
+  add_lane_sums(dw + first.out * first.in, d_half, panel_floats(first.out), first.out, panels);
+}
+
+// WRITE: `mix` receives [candidate; gate], `input` is [value; query].
+HAM_INLINE void write_forward(const Model& model, float* written, float* mix, float* hidden,
+                              const float* input) {
+  int64_t width = model.shape.width;
+  if (model.deep()) {
+    forward<Finish::relu>(model.write, hidden, input);
+    forward<Finish::none>(model.candidate, mix, hidden);
+    forward<Finish::none>(model.gate, mix + panel_floats(width), hidden + panel_floats(model.shape.hidden));
+  } else {
+    forward<Finish::none>(model.write, mix, input);
+  }
+  const float* value = input;
+  float* candidate = mix;
+  float* gate = mix + panel_floats(width);
+  each_vector(width, [&](int64_t i) {
+    Vec h = sigmoid(load(candidate + i)), t = sigmoid(load(gate + i));
+    store(candidate + i, h);
+    store(gate + i, t);
+    store(written + i, t * h + (1.f - t) * load(value + i));
+  });
+}
+
+// d_input receives the gradient of [value; query]; d_mix and d_hidden those at pre-activations.
+HAM_INLINE void write_backward(const Model& model, float* d_input, float* d_mix, float* d_hidden,
+                               const float* d_written, const float* mix, const float* hidden,
+                               const float* input) {
+  int64_t width = model.shape.width;
+  int64_t gates = panel_floats(width);
+  each_vector(width, [&](int64_t i) {
+    Vec g = load(d_written + i), h = load(mix + i), t = load(mix + gates + i);
+    store(d_mix + i, g * t * h * (1.f - h));
+    store(d_mix + gates + i, g * (h - load(input + i)) * t * (1.f - t));
+  });
+  if (model.deep()) {
+    int64_t half = panel_floats(model.shape.hidden);
+    backward<Finish::where_positive>(model.candidate, d_hidden, d_mix, hidden);
+    backward<Finish::where_positive>(model.gate, d_hidden + half, d_mix + gates, hidden + half);
+    backward<Finish::none>(model.write, d_input, d_hidden);
+  } else {
+    backward<Finish::none>(model.write, d_input, d_mix);
+  }
+  each_vector(width, [&](int64_t i) {
+    Vec kept = (1.f - load(mix + gates + i)) * load(d_written + i);
+    store(d_input + i, load(d_input + i) + kept);
+  });
+}
+
+inline void write_gradient(const Model& model, float* gradients, const float* d_mix,
+                           const float* d_hidden, const float* hidden, const float* input,
+                           int64_t input_features, int64_t panels) {
+  const Shape& shape = model.shape;
+  if (!model.deep()) {
+    add_gradient(model.write, gradients, d_mix, 2 * shape.width, input, input_features, panels);
+    return;
+  }
+  add_gradient(model.write, gradients, d_hidden, 2 * shape.hidden, input, input_features, panels);
+  add_gradient(model.candidate, gradients, d_mix, 2 * shape.width, hidden, 2 * shape.hidden, panels);
+  add_gradient(model.gate, gradients, d_mix + panel_floats(shape.width), 2 * shape.width,
+               hidden + panel_floats(shape.hidden), 2 * shape.hidden, panels);
+}
+
+// JOIN: `pair` is [left; right].
+HAM_INLINE void join_forward(const Model& model, float* joined, float* hidden, const float* pair) {
+  mlp_forward<Finish::relu>(model.join, model.deep(), joined, hidden, pair);
+}
+
+// `gradient` at `joined`; d_joined and d_hidden are those at the pre-activations.
+HAM_INLINE void join_backward(const Model& model, float* d_pair, float* d_joined, float* d_hidden,
+                              const float* gradient, const float* joined, const float* hidden) {
+  each_vector(model.shape.width, [&](int64_t i) {
+    store(d_joined + i, where_positive(load(joined + i), load(gradient + i)));
+  });
+  mlp_backward(model.join, model.deep(), d_pair, d_hidden, d_joined, hidden);
+}
+
+inline void join_gradient(const Model& model, float* gradients, const float* d_joined,
+                          const float* d_hidden, const float* hidden, const float* pair,
+                          int64_t panels) {
+  mlp_gradient(model.join, model.deep(), gradients, d_joined, d_hidden, hidden, pair,
+               2 * model.shape.width, panels);
+}
+
+}  // namespace ham

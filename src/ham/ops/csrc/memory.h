@@ -1,0 +1,231 @@
+// One access to the tree: attend (descend by SEARCH) and update (WRITE, then JOIN upwards),
+// forward and backward, for the lanes of one chunk.
+#pragma once
+
+#include <algorithm>
+
+#include "layers.h"
+
+namespace ham {
+
+// The trees of a chunk's lanes. Lanes at or beyond `active` have finished or do not exist:
+// they read `zeros` and write `trash`, so no kernel below needs a mask.
+struct Forest {
+  float* tree[kLanes] = {};
+  int64_t active = 0;
+  int64_t width = 0;
+  float* zeros = nullptr;
+  float* trash = nullptr;
+};
+
+struct Rows {
+  float* row[kLanes];
+};
+
+HAM_INLINE Rows rows_to_read(const Forest& forest, const int64_t* node) {
+  Rows rows;
+  for (int lane = 0; lane < kLanes; ++lane)
+    rows.row[lane] = lane < forest.active ? forest.tree[lane] + node[lane] * forest.width : forest.zeros;
+  return rows;
+}
+
+HAM_INLINE Rows rows_to_write(const Forest& forest, const int64_t* node) {
+  Rows rows;
+  for (int lane = 0; lane < kLanes; ++lane)
+    rows.row[lane] = lane < forest.active ? forest.tree[lane] + node[lane] * forest.width : forest.trash;
+  return rows;
+}
+
+HAM_INLINE void gather(float* panel, const Rows& rows, int64_t features) {
+  gather(panel, const_cast<const float* const*>(rows.row), features);
+}
+
+template <bool add>
+HAM_INLINE void scatter(const Rows& rows, const float* panel, int64_t features) {
+  scatter<add>(rows.row, panel, features);
+}
+
+struct Nodes {
+  int64_t of[kLanes];
+};
+
+// The path's node at `level` (the root is level 0, the leaf level `levels`).
+HAM_INLINE Nodes path_nodes(const int64_t* leaf, int64_t levels, int64_t level) {
+  Nodes nodes;
+  for (int lane = 0; lane < kLanes; ++lane) nodes.of[lane] = leaf[lane] >> (levels - level);
+  return nodes;
+}
+
+HAM_INLINE Nodes siblings(const Nodes& nodes) {
+  Nodes other;
+  for (int lane = 0; lane < kLanes; ++lane) other.of[lane] = nodes.of[lane] ^ 1;
+  return other;
+}
+
+struct alignas(64) LaneMask {
+  int32_t lane[kLanes];
+};
+
+HAM_INLINE LaneMask right_children(const Nodes& nodes) {
+  LaneMask mask;
+  for (int lane = 0; lane < kLanes; ++lane) mask.lane[lane] = -static_cast<int32_t>(nodes.of[lane] & 1);
+  return mask;
+}
+
+// [left; right] <-> (child on the path, its sibling), by which side the child is on.
+HAM_INLINE void make_pair(float* pair, const float* child, const float* sibling,
+                          const LaneMask& child_is_right, int64_t width) {
+  float* right = pair + panel_floats(width);
+  for (int64_t f = 0; f < width; ++f)
+    for (int v = 0; v < kLanes; v += kWidth) {
+      Bits mask = load_bits(child_is_right.lane + v);
+      Vec a = load(child + f * kLanes + v), b = load(sibling + f * kLanes + v);
+      store(pair + f * kLanes + v, mask ? b : a);
+      store(right + f * kLanes + v, mask ? a : b);
+    }
+}
+
+HAM_INLINE void split_pair(float* child, float* sibling, const float* pair,
+                           const LaneMask& child_is_right, int64_t width) {
+  const float* right = pair + panel_floats(width);
+  for (int64_t f = 0; f < width; ++f)
+    for (int v = 0; v < kLanes; v += kWidth) {
+      Bits mask = load_bits(child_is_right.lane + v);
+      Vec a = load(pair + f * kLanes + v), b = load(right + f * kLanes + v);
+      store(child + f * kLanes + v, mask ? b : a);
+      store(sibling + f * kLanes + v, mask ? a : b);
+    }
+}
+
+// What attend leaves for backward; panels in order of level, root first.
+struct Descent {
+  float* nodes;
+  float* hidden;  // SEARCH's hidden layer, depth 2 only
+  int64_t* leaf;  // the node reached, per lane
+};
+
+// `root` is the root's panel, or null where it must be gathered; `uniforms` and `logits` are
+// panels [levels]; right iff uniform < sigmoid(logit), null uniforms standing for one half.
+inline void attend_forward(const Model& model, const Forest& forest, const Descent& descent,
+                           float* value, float* logits, float* query_half, const float* root,
+                           const float* query, const float* uniforms) {
+  int64_t width = model.shape.width, levels = model.shape.levels;
+  search_query_half(model, query_half, query);
+  Nodes node;
+  for (int lane = 0; lane < kLanes; ++lane) node.of[lane] = 1;
+  for (int64_t level = 0; level < levels; ++level) {
+    float* panel = descent.nodes + level * panel_floats(width);
+    float* logit = logits + level * kLanes;
+    if (level == 0 && root)
+      copy_panel(panel, root, width);
+    else
+      gather(panel, rows_to_read(forest, node.of), width);
+    search_forward(model, logit, descent.hidden + level * panel_floats(model.search_width()), panel,
+                   query_half);
+    LaneMask right;
+    for (int v = 0; v < kLanes; v += kWidth) {
+      Vec threshold = uniforms ? load(uniforms + level * kLanes + v) : splat(0.5f);
+      Bits turn = threshold < sigmoid(load(logit + v));
+      std::memcpy(right.lane + v, &turn, sizeof turn);
+    }
+    for (int lane = 0; lane < kLanes; ++lane) node.of[lane] = 2 * node.of[lane] - right.lane[lane];
+  }
+  std::copy(node.of, node.of + kLanes, descent.leaf);
+  gather(value, rows_to_read(forest, node.of), width);
+}
+
+// What update leaves for backward; pairs, hidden and joined in order of level, root first.
+struct Ascent {
+  float* write_hidden;
+  float* mix;
+  float* pairs;
+  float* hidden;  // JOIN's hidden layer, depth 2 only
+  float* joined;
+};
+
+// `input` is [value; query]; `child` and `sibling` are scratch panels. With `store_root` false
+// the root is left in ascent.joined only.
+inline void update_forward(const Model& model, const Forest& forest, const Ascent& ascent,
+                           const float* input, const int64_t* leaf, float* child, float* sibling,
+                           bool store_root) {
+  int64_t width = model.shape.width, levels = model.shape.levels;
+  write_forward(model, child, ascent.mix, ascent.write_hidden, input);
+  scatter<false>(rows_to_write(forest, leaf), child, width);
+  const float* below = child;
+  for (int64_t level = levels - 1; level >= 0; --level) {
+    Nodes nodes = path_nodes(leaf, levels, level + 1);
+    float* pair = ascent.pairs + level * panel_floats(2 * width);
+    float* joined = ascent.joined + level * panel_floats(width);
+    gather(sibling, rows_to_read(forest, siblings(nodes).of), width);
+    make_pair(pair, below, sibling, right_children(nodes), width);
+    join_forward(model, joined, ascent.hidden + level * panel_floats(model.shape.hidden), pair);
+    if (level > 0 || store_root)
+      scatter<false>(rows_to_write(forest, path_nodes(leaf, levels, level).of), joined, width);
+    below = joined;
+  }
+}
+
+// Gradients at pre-activations, kept for the weight gradients; shapes as in Ascent.
+struct AscentGradient {
+  float* write_hidden;
+  float* mix;
+  float* hidden;
+  float* joined;
+};
+
+// Takes the gradients of the path's new nodes out of the gradient trees `forest` (the caller
+// overwrites them, or zeroes them here with `zero_taken`), adds those of the siblings, and
+// returns the gradient of [value; query] in d_input. `root` as in attend_forward.
+inline void update_backward(const Model& model, const Forest& forest, const Ascent& ascent,
+                            const AscentGradient& out, float* d_input, const float* input,
+                            const int64_t* leaf, const float* root, float* gradient, float* taken,
+                            float* sibling, float* d_pair, bool zero_taken) {
+  int64_t width = model.shape.width, levels = model.shape.levels;
+  for (int64_t level = 0; level <= levels; ++level) {
+    Nodes nodes = path_nodes(leaf, levels, level);
+    if (level == 0 && root) {
+      copy_panel(gradient, root, width);
+    } else {
+      gather(taken, rows_to_read(forest, nodes.of), width);
+      if (level == 0)
+        copy_panel(gradient, taken, width);
+      else
+        add_panel(gradient, taken, width);
+      if (zero_taken)
+        for (int lane = 0; lane < forest.active; ++lane)
+          std::memset(forest.tree[lane] + nodes.of[lane] * width, 0, sizeof(float) * width);
+    }
+    if (level == levels) break;
+    int64_t hidden = level * panel_floats(model.shape.hidden);
+    int64_t joined = level * panel_floats(width);
+    join_backward(model, d_pair, out.joined + joined, out.hidden + hidden, gradient,
+                  ascent.joined + joined, ascent.hidden + hidden);
+    Nodes below = path_nodes(leaf, levels, level + 1);
+    split_pair(gradient, sibling, d_pair, right_children(below), width);
+    scatter<true>(rows_to_write(forest, siblings(below).of), sibling, width);
+  }
+  write_backward(model, d_input, out.mix, out.write_hidden, gradient, ascent.mix,
+                 ascent.write_hidden, input);
+}
+
+// d_logits: panels [levels]; `d_first` receives the gradients at SEARCH's first layer and
+// `d_half` their sum over levels. The nodes' gradients are put into (add: added to) the
+// gradient trees; the root's goes to `root` where that is given.
+template <bool add>
+void attend_backward(const Model& model, const Forest& forest, const Descent& descent,
+                     float* d_first, float* d_half, const float* d_logits, float* d_node,
+                     float* root) {
+  int64_t width = model.shape.width, levels = model.shape.levels, first = model.search_width();
+  zero_panel(d_half, first);
+  for (int64_t level = 0; level < levels; ++level) {
+    float* d_level = d_first + level * panel_floats(first);
+    bool into_root = level == 0 && root;
+    search_backward(model, d_level, into_root ? root : d_node, d_logits + level * kLanes,
+                    descent.hidden + level * panel_floats(first));
+    add_panel(d_half, d_level, first);
+    if (!into_root)
+      scatter<add>(rows_to_write(forest, path_nodes(descent.leaf, levels, level).of), d_node, width);
+  }
+}
+
+}  // namespace ham

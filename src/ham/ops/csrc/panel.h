@@ -1,0 +1,229 @@
+// Panels: matrices [features][lanes], and everything that is done to whole panels.
+// A layer is a small matrix product whose weights are broadcast and whose lanes are SIMD.
+#pragma once
+
+#include "vec.h"
+
+namespace ham {
+
+HAM_INLINE int64_t panel_floats(int64_t features) { return features * kLanes; }
+
+HAM_INLINE void copy_panel(float* to, const float* from, int64_t features) {
+  std::memcpy(to, from, sizeof(float) * panel_floats(features));
+}
+HAM_INLINE void zero_panel(float* to, int64_t features) {
+  std::memset(to, 0, sizeof(float) * panel_floats(features));
+}
+
+template <class Function>
+HAM_INLINE void each_vector(int64_t features, Function&& function) {
+  for (int64_t i = 0; i < features * kLanes; i += kWidth) function(i);
+}
+
+HAM_INLINE void add_panel(float* to, const float* from, int64_t features) {
+  each_vector(features, [&](int64_t i) { store(to + i, load(to + i) + load(from + i)); });
+}
+
+enum class Start { zero, bias, panel };
+enum class Finish { none, relu, where_positive };
+
+// A tile's accumulators stay in registers: 6 outputs x 2 vectors is 12 of AVX2's 16.
+constexpr int kTile = kVectors == 1 ? 12 : kVectors == 2 ? 6 : 3;
+
+template <int M, Start start, Finish finish>
+HAM_INLINE void product_tile(float* y, const float* a, int64_t a_stride, const float* x,
+                             int64_t depth, const float* initial, const float* gate) {
+  Vec sum[M][kVectors];
+  for (int m = 0; m < M; ++m)
+    for (int v = 0; v < kVectors; ++v) {
+      if (start == Start::zero) sum[m][v] = Vec{};
+      if (start == Start::bias) sum[m][v] = splat(initial[m]);
+      if (start == Start::panel) sum[m][v] = load(initial + m * kLanes + v * kWidth);
+    }
+  for (int64_t k = 0; k < depth; ++k) {
+    Vec column[kVectors];
+    for (int v = 0; v < kVectors; ++v) column[v] = load(x + k * kLanes + v * kWidth);
+    for (int m = 0; m < M; ++m) {
+      Vec weight = splat(a[k * a_stride + m]);
+      for (int v = 0; v < kVectors; ++v) sum[m][v] += weight * column[v];
+    }
+  }
+  for (int m = 0; m < M; ++m)
+    for (int v = 0; v < kVectors; ++v) {
+      Vec result = sum[m][v];
+      if (finish == Finish::relu) result = relu(result);
+      if (finish == Finish::where_positive)
+        result = where_positive(load(gate + m * kLanes + v * kWidth), result);
+      store(y + m * kLanes + v * kWidth, result);
+    }
+}
+
+// y[m] = finish(start + sum over k of a[k * a_stride + m] * x[k]), for `rows` outputs m.
+// `initial` is a bias vector or a panel (it may be y itself), `gate` a panel.
+template <Start start, Finish finish>
+void product(float* y, int64_t rows, const float* a, int64_t a_stride, const float* x,
+             int64_t depth, const float* initial = nullptr, const float* gate = nullptr) {
+  int64_t tiles = (rows + kTile - 1) / kTile;
+  int64_t done = 0;
+  for (int64_t tile = 0; tile < tiles; ++tile) {
+    int64_t size = (rows - done) / (tiles - tile);
+    const float* from = start == Start::panel ? initial + done * kLanes
+                        : start == Start::bias ? initial + done
+                                               : nullptr;
+    const float* mask = finish == Finish::where_positive ? gate + done * kLanes : nullptr;
+    float* to = y + done * kLanes;
+    switch (size) {
+#define HAM_CASE(M)                                                                      \
+  case M:                                                                                \
+    if constexpr (M <= kTile)                                                            \
+      product_tile<M, start, finish>(to, a + done, a_stride, x, depth, from, mask);      \
+    break;
+      HAM_CASE(1) HAM_CASE(2) HAM_CASE(3) HAM_CASE(4) HAM_CASE(5) HAM_CASE(6)
+      HAM_CASE(7) HAM_CASE(8) HAM_CASE(9) HAM_CASE(10) HAM_CASE(11) HAM_CASE(12)
+#undef HAM_CASE
+    }
+    done += size;
+  }
+}
+
+// One output only: four partial sums hide the latency of the multiply-add.
+HAM_INLINE void dot_product(float* y, const float* a, const float* x, int64_t depth, float bias) {
+  for (int v = 0; v < kVectors; ++v) {
+    Vec sum[4] = {splat(bias), Vec{}, Vec{}, Vec{}};
+    const float* column = x + v * kWidth;
+    int64_t k = 0;
+    for (; k + 4 <= depth; k += 4)
+      for (int j = 0; j < 4; ++j) sum[j] += splat(a[k + j]) * load(column + (k + j) * kLanes);
+    for (; k < depth; ++k) sum[0] += splat(a[k]) * load(column + k * kLanes);
+    store(y + v * kWidth, (sum[0] + sum[1]) + (sum[2] + sum[3]));
+  }
+}
+
+template <int Rows, int Columns>
+HAM_INLINE void outer_tile(float* gradient, int64_t row_stride, int64_t column_stride,
+                           const float* dy, int64_t dy_stride, const float* x, int64_t x_stride,
+                           int64_t panels) {
+  Vec sums[Rows][Columns];
+  for (int r = 0; r < Rows; ++r)
+    for (int c = 0; c < Columns; ++c) sums[r][c] = Vec{};
+  for (int64_t p = 0; p < panels; ++p) {
+    for (int v = 0; v < kVectors; ++v) {
+      Vec column[Columns];
+      for (int c = 0; c < Columns; ++c)
+        column[c] = load(x + p * x_stride + c * kLanes + v * kWidth);
+      for (int r = 0; r < Rows; ++r) {
+        Vec row = load(dy + p * dy_stride + r * kLanes + v * kWidth);
+        for (int c = 0; c < Columns; ++c) sums[r][c] += row * column[c];
+      }
+    }
+  }
+  for (int r = 0; r < Rows; ++r)
+    for (int c = 0; c < Columns; ++c)
+      gradient[r * row_stride + c * column_stride] += sum(sums[r][c]);
+}
+
+// gradient[r][c] += sum over panels and lanes of dy[r] * x[c]: a layer's weight gradient
+// as one long reduction; the panels lie dy_stride and x_stride floats apart.
+inline void outer(float* gradient, int64_t row_stride, int64_t column_stride, const float* dy,
+                  int64_t dy_stride, int64_t rows, const float* x, int64_t x_stride,
+                  int64_t columns, int64_t panels) {
+  // So many panels that one tile's rows of dy stay in L1 while x streams past them.
+  constexpr int64_t kBlock = 48;
+  constexpr int64_t kRows = 6;
+  for (int64_t first = 0; first < panels; first += kBlock) {
+    int64_t count = panels - first < kBlock ? panels - first : kBlock;
+    int64_t tiles = (rows + kRows - 1) / kRows;
+    int64_t r = 0;
+    for (int64_t tile = 0; tile < tiles; ++tile) {
+      int64_t size = (rows - r) / (tiles - tile);
+      const float* dy_rows = dy + first * dy_stride + r * kLanes;
+      for (int64_t c = 0; c < columns; c += 2) {
+        const float* x_columns = x + first * x_stride + c * kLanes;
+        float* to = gradient + r * row_stride + c * column_stride;
+        bool pair = c + 1 < columns;
+        switch (size) {
+#define HAM_CASE(R)                                                                           \
+  case R:                                                                                     \
+    if (pair)                                                                                 \
+      outer_tile<R, 2>(to, row_stride, column_stride, dy_rows, dy_stride, x_columns, x_stride, \
+                       count);                                                                \
+    else                                                                                      \
+      outer_tile<R, 1>(to, row_stride, column_stride, dy_rows, dy_stride, x_columns, x_stride, \
+                       count);                                                                \
+    break;
+          HAM_CASE(1) HAM_CASE(2) HAM_CASE(3) HAM_CASE(4) HAM_CASE(5) HAM_CASE(6)
+#undef HAM_CASE
+        }
+      }
+      r += size;
+    }
+  }
+}
+
+inline void add_lane_sums(float* gradient, const float* dy, int64_t dy_stride, int64_t rows,
+                          int64_t panels) {
+  for (int64_t r = 0; r < rows; ++r) {
+    Vec total[kVectors] = {};
+    for (int64_t p = 0; p < panels; ++p)
+      for (int v = 0; v < kVectors; ++v)
+        total[v] += load(dy + p * dy_stride + r * kLanes + v * kWidth);
+    Vec all = total[0];
+    for (int v = 1; v < kVectors; ++v) all += total[v];
+    gradient[r] += sum(all);
+  }
+}
+
+// Rows of the tree are contiguous per lane; a panel is made of kLanes of them, transposed.
+inline void gather(float* panel, const float* const* rows, int64_t features) {
+  int64_t f = 0;
+  for (; f + 4 <= features; f += 4)
+    for (int v = 0; v < kVectors; ++v) {
+      const float* const* lanes = rows + v * kWidth;
+      Vec a = join_quarters(lanes, f), b = join_quarters(lanes + 1, f);
+      Vec c = join_quarters(lanes + 2, f), d = join_quarters(lanes + 3, f);
+      transpose_quarters(a, b, c, d);
+      float* to = panel + f * kLanes + v * kWidth;
+      store(to, a);
+      store(to + kLanes, b);
+      store(to + 2 * kLanes, c);
+      store(to + 3 * kLanes, d);
+    }
+  for (; f < features; ++f)
+    for (int lane = 0; lane < kLanes; ++lane) panel[f * kLanes + lane] = rows[lane][f];
+}
+
+template <bool add, int Quarter>
+HAM_INLINE void put_quarter(float* const* lanes, int64_t f, Vec a, Vec b, Vec c, Vec d) {
+  Vec4 values[4] = {quarter<Quarter>(a), quarter<Quarter>(b), quarter<Quarter>(c),
+                    quarter<Quarter>(d)};
+  for (int j = 0; j < 4; ++j) {
+    float* to = lanes[Quarter * 4 + j] + f;
+    store4(to, add ? load4(to) + values[j] : values[j]);
+  }
+}
+
+template <bool add>
+void scatter(float* const* rows, const float* panel, int64_t features) {
+  int64_t f = 0;
+  for (; f + 4 <= features; f += 4)
+    for (int v = 0; v < kVectors; ++v) {
+      const float* from = panel + f * kLanes + v * kWidth;
+      Vec a = load(from), b = load(from + kLanes);
+      Vec c = load(from + 2 * kLanes), d = load(from + 3 * kLanes);
+      transpose_quarters(a, b, c, d);
+      float* const* lanes = rows + v * kWidth;
+      put_quarter<add, 0>(lanes, f, a, b, c, d);
+      if constexpr (kWidth > 4) put_quarter<add, 1 % (kWidth / 4)>(lanes, f, a, b, c, d);
+      if constexpr (kWidth > 8) {
+        put_quarter<add, 2 % (kWidth / 4)>(lanes, f, a, b, c, d);
+        put_quarter<add, 3 % (kWidth / 4)>(lanes, f, a, b, c, d);
+      }
+    }
+  for (; f < features; ++f)
+    for (int lane = 0; lane < kLanes; ++lane) {
+      float value = panel[f * kLanes + lane];
+      rows[lane][f] = add ? rows[lane][f] + value : value;
+    }
+}
+
+}  // namespace ham

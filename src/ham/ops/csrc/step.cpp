@@ -1,0 +1,256 @@
+// Single accesses, for controllers that live in Python: attend and update, forward and backward.
+
+#include "api.h"
+#include "memory.h"
+#include "threads.h"
+
+namespace ham {
+namespace {
+
+enum class Kind { attend, update };
+
+// The access of one chunk of lanes: its tape, then what it needs while it runs.
+struct StepTape {
+  float *nodes, *search_hidden, *leaf, *input;
+  float *write_hidden, *mix, *pairs, *join_hidden, *joined;
+
+  void lay_out(Arena& arena, const Model& model, Kind kind) {
+    const Shape& shape = model.shape;
+    bool attends = kind == Kind::attend;
+    int64_t at_attend = attends ? 1 : 0, at_update = attends ? 0 : 1;
+    leaf = arena.panels(1, 2);
+    input = arena.panels(1, shape.width + shape.query);
+    nodes = arena.panels(at_attend * shape.levels, shape.width);
+    search_hidden = arena.panels(at_attend * shape.levels, model.deep() ? shape.hidden : 0);
+    write_hidden = arena.panels(at_update, 2 * shape.hidden);
+    mix = arena.panels(at_update, 2 * shape.width);
+    pairs = arena.panels(at_update * shape.levels, 2 * shape.width);
+    join_hidden = arena.panels(at_update * shape.levels, shape.hidden);
+    joined = arena.panels(at_update * shape.levels, shape.width);
+  }
+  int64_t* leaves() const { return reinterpret_cast<int64_t*>(leaf); }
+  Descent descent() const { return {nodes, search_hidden, leaves()}; }
+  Ascent ascent() const { return {write_hidden, mix, pairs, join_hidden, joined}; }
+};
+
+struct StepScratch {
+  StepTape untaped;
+  float *zeros, *trash, *query_half, *logits, *uniforms, *child, *sibling;
+  float *gradient, *taken, *d_pair, *d_input, *search_first;
+  AscentGradient ascent;
+
+  static int64_t longest_row(const Shape& shape) {
+    return std::max({shape.width, shape.query, shape.levels, int64_t{1}});
+  }
+  void lay_out(Arena& arena, const Model& model, Kind kind, bool taped) {
+    const Shape& shape = model.shape;
+    int64_t levels = shape.levels, first = kind == Kind::attend ? model.search_width() : 0;
+    if (!taped) untaped.lay_out(arena, model, kind);
+    zeros = arena.take(longest_row(shape));
+    trash = arena.take(longest_row(shape));
+    query_half = arena.panels(1, first);
+    logits = arena.panels(levels, 1);
+    uniforms = arena.panels(levels, 1);
+    child = arena.panels(1, shape.width);
+    sibling = arena.panels(1, shape.width);
+    gradient = arena.panels(1, shape.width);
+    taken = arena.panels(1, shape.width);
+    d_pair = arena.panels(1, 2 * shape.width);
+    d_input = arena.panels(1, shape.width + shape.query);
+    search_first = arena.panels(levels, first);
+    ascent.write_hidden = arena.panels(1, 2 * shape.hidden);
+    ascent.mix = arena.panels(1, 2 * shape.width);
+    ascent.hidden = arena.panels(levels, shape.hidden);
+    ascent.joined = arena.panels(levels, shape.width);
+  }
+};
+
+Shape shape_of(const HamStep& s) {
+  int64_t levels = 0;
+  while ((int64_t{1} << levels) < s.leaves) ++levels;
+  return {s.leaves, levels, 0, s.width, s.query, s.depth == 2 ? s.hidden : 0, 0, s.depth, false};
+}
+
+class Step {
+ public:
+  Step(const HamStep& s, Kind kind) : s_(s), kind_(kind), model_(shape_of(s)) {
+    if (kind == Kind::attend) {
+      model_.mlp(model_.search, s.width + s.query, 1);
+    } else {
+      model_.write_layers();
+      model_.mlp(model_.join, 2 * s.width, s.width);
+    }
+    chunks_ = (s.count + kLanes - 1) / kLanes;
+    workers_ = std::max<int64_t>(1, std::min(s.threads, chunks_));
+    Arena tape(nullptr), scratch(nullptr);
+    StepTape{}.lay_out(tape, model_, kind);
+    StepScratch{}.lay_out(scratch, model_, kind, false);
+    tape_floats_ = tape.used();
+    scratch_floats_ = scratch.used();
+    gradient_floats_ = (model_.gradient_floats + 15) / 16 * 16;
+  }
+
+  void sizes(int64_t* sizes) const {
+    sizes[0] = chunks_ * tape_floats_;
+    sizes[1] = model_.packed_floats + workers_ * scratch_floats_;
+    sizes[2] = sizes[1] + chunks_ * gradient_floats_;
+  }
+
+  void forward() {
+    model_.pack(s_.parameters, s_.scratch);
+    run_tasks(chunks_, workers_, [&](int64_t chunk, int64_t worker) {
+      StepScratch scratch = scratch_of(worker);
+      StepTape tape = s_.tape ? tape_of(chunk) : scratch.untaped;
+      if (kind_ == Kind::attend)
+        attend(chunk, tape, scratch);
+      else
+        update(chunk, tape, scratch);
+    });
+  }
+
+  void backward() {
+    model_.pack(s_.parameters, s_.scratch);
+    float* gradients = s_.scratch + model_.packed_floats + workers_ * scratch_floats_;
+    std::memset(gradients, 0, sizeof(float) * chunks_ * gradient_floats_);
+    run_tasks(chunks_, workers_, [&](int64_t chunk, int64_t worker) {
+      StepScratch scratch = scratch_of(worker);
+      float* own = gradients + chunk * gradient_floats_;
+      if (kind_ == Kind::attend)
+        attend_back(chunk, tape_of(chunk), scratch, own);
+      else
+        update_back(chunk, tape_of(chunk), scratch, own);
+    });
+    for (int64_t i = 1; i < chunks_; ++i)
+      for (int64_t j = 0; j < gradient_floats_; ++j) gradients[j] += gradients[i * gradient_floats_ + j];
+    if (chunks_ > 0) model_.unpack(gradients, s_.d_parameters);
+  }
+
+ private:
+  StepTape tape_of(int64_t chunk) const {
+    Arena arena(s_.tape + chunk * tape_floats_);
+    StepTape tape;
+    tape.lay_out(arena, model_, kind_);
+    return tape;
+  }
+  StepScratch scratch_of(int64_t worker) const {
+    Arena arena(s_.scratch + model_.packed_floats + worker * scratch_floats_);
+    StepScratch scratch;
+    scratch.lay_out(arena, model_, kind_, false);
+    std::memset(scratch.zeros, 0, sizeof(float) * StepScratch::longest_row(model_.shape));
+    std::memset(scratch.trash, 0, sizeof(float) * StepScratch::longest_row(model_.shape));
+    return scratch;
+  }
+  int64_t example(int64_t chunk, int64_t lane) const {
+    int64_t i = chunk * kLanes + lane;
+    return s_.examples ? s_.examples[i] : i;
+  }
+  Forest forest(int64_t chunk, const StepScratch& scratch, float* trees) const {
+    Forest forest;
+    forest.width = s_.width;
+    forest.zeros = scratch.zeros;
+    forest.trash = scratch.trash;
+    forest.active = std::min<int64_t>(kLanes, s_.count - chunk * kLanes);
+    for (int64_t lane = 0; lane < forest.active; ++lane)
+      forest.tree[lane] = trees + example(chunk, lane) * 2 * s_.leaves * s_.width;
+    return forest;
+  }
+  Rows rows(int64_t chunk, const Forest& forest, const float* tensor, int64_t features,
+            float* otherwise) const {
+    Rows rows;
+    for (int64_t lane = 0; lane < kLanes; ++lane)
+      rows.row[lane] = lane < forest.active
+                           ? const_cast<float*>(tensor) + example(chunk, lane) * features
+                           : otherwise;
+    return rows;
+  }
+
+  void attend(int64_t chunk, const StepTape& tape, const StepScratch& scratch) const {
+    const Shape& shape = model_.shape;
+    Forest trees = forest(chunk, scratch, s_.tree);
+    float* value = tape.input;
+    float* query = tape.input + panel_floats(shape.width);
+    gather(query, rows(chunk, trees, s_.queries, shape.query, trees.zeros), shape.query);
+    if (s_.uniforms)
+      gather(scratch.uniforms, rows(chunk, trees, s_.uniforms, shape.levels, trees.zeros), shape.levels);
+    attend_forward(model_, trees, tape.descent(), value, scratch.logits, scratch.query_half, nullptr,
+                   query, s_.uniforms ? scratch.uniforms : nullptr);
+    scatter<false>(rows(chunk, trees, s_.turn_logits, shape.levels, trees.trash), scratch.logits,
+                   shape.levels);
+    scatter<false>(rows(chunk, trees, s_.value, shape.width, trees.trash), value, shape.width);
+    for (int64_t lane = 0; lane < trees.active; ++lane) {
+      int64_t reached = tape.leaves()[lane], row = example(chunk, lane);
+      s_.leaf[row] = reached - s_.leaves;
+      for (int64_t level = 0; level < shape.levels; ++level)
+        s_.turns[row * shape.levels + level] = (reached >> (shape.levels - 1 - level)) & 1;
+    }
+  }
+
+  void update(int64_t chunk, const StepTape& tape, const StepScratch& scratch) const {
+    const Shape& shape = model_.shape;
+    Forest trees = forest(chunk, scratch, s_.tree);
+    for (int64_t lane = 0; lane < kLanes; ++lane)
+      tape.leaves()[lane] = s_.leaves + (lane < trees.active ? s_.leaf[example(chunk, lane)] : 0);
+    gather(tape.input, rows_to_read(trees, tape.leaves()), shape.width);
+    gather(tape.input + panel_floats(shape.width),
+           rows(chunk, trees, s_.queries, shape.query, trees.zeros), shape.query);
+    update_forward(model_, trees, tape.ascent(), tape.input, tape.leaves(), scratch.child,
+                   scratch.sibling, true);
+  }
+
+  void attend_back(int64_t chunk, const StepTape& tape, const StepScratch& scratch,
+                   float* gradients) const {
+    const Shape& shape = model_.shape;
+    Forest trees = forest(chunk, scratch, s_.d_tree);
+    float* d_query = scratch.d_input;
+    zero_panel(d_query, shape.query);
+    if (s_.d_value) {
+      gather(scratch.taken, rows(chunk, trees, s_.d_value, shape.width, trees.zeros), shape.width);
+      scatter<true>(rows_to_write(trees, tape.leaves()), scratch.taken, shape.width);
+    }
+    if (s_.d_turn_logits && shape.levels > 0) {
+      const float* query = tape.input + panel_floats(shape.width);
+      gather(scratch.logits, rows(chunk, trees, s_.d_turn_logits, shape.levels, trees.zeros), shape.levels);
+      attend_backward<true>(model_, trees, tape.descent(), scratch.search_first, scratch.query_half,
+                            scratch.logits, scratch.gradient, nullptr);
+      search_query_backward(model_, d_query, scratch.query_half);
+      search_gradient(model_, gradients, scratch.search_first, scratch.logits, tape.search_hidden,
+                      tape.nodes, shape.levels);
+      search_query_gradient(model_, gradients, scratch.query_half, query, shape.query, 1);
+    }
+    scatter<false>(rows(chunk, trees, s_.d_queries, shape.query, trees.trash), d_query, shape.query);
+  }
+
+  void update_back(int64_t chunk, const StepTape& tape, const StepScratch& scratch,
+                   float* gradients) const {
+    const Shape& shape = model_.shape;
+    Forest trees = forest(chunk, scratch, s_.d_tree);
+    update_backward(model_, trees, tape.ascent(), scratch.ascent, scratch.d_input, tape.input,
+                    tape.leaves(), nullptr, scratch.gradient, scratch.taken, scratch.sibling,
+                    scratch.d_pair, true);
+    scatter<true>(rows_to_write(trees, tape.leaves()), scratch.d_input, shape.width);
+    scatter<false>(rows(chunk, trees, s_.d_queries, shape.query, trees.trash),
+                   scratch.d_input + panel_floats(shape.width), shape.query);
+    write_gradient(model_, gradients, scratch.ascent.mix, scratch.ascent.write_hidden,
+                   tape.write_hidden, tape.input, shape.width + shape.query, 1);
+    join_gradient(model_, gradients, scratch.ascent.joined, scratch.ascent.hidden, tape.join_hidden,
+                  tape.pairs, shape.levels);
+  }
+
+  const HamStep& s_;
+  Kind kind_;
+  Model model_;
+  int64_t chunks_, workers_, tape_floats_, scratch_floats_, gradient_floats_;
+};
+
+}  // namespace
+}  // namespace ham
+
+using ham::Kind;
+using ham::Step;
+
+void ham_attend_sizes(const HamStep* s, int64_t* sizes) { Step(*s, Kind::attend).sizes(sizes); }
+void ham_attend_forward(const HamStep* s) { Step(*s, Kind::attend).forward(); }
+void ham_attend_backward(const HamStep* s) { Step(*s, Kind::attend).backward(); }
+void ham_update_sizes(const HamStep* s, int64_t* sizes) { Step(*s, Kind::update).sizes(sizes); }
+void ham_update_forward(const HamStep* s) { Step(*s, Kind::update).forward(); }
+void ham_update_backward(const HamStep* s) { Step(*s, Kind::update).backward(); }

@@ -1,0 +1,145 @@
+// SIMD vectors over lanes, written with the compiler's vector extensions so that
+// one source serves AVX-512, AVX2 and NEON/SSE; a lane is one example of the batch.
+#pragma once
+
+#include <cstdint>
+#include <cstring>
+
+namespace ham {
+
+#if defined(__AVX512F__)
+constexpr int kWidth = 16;
+#elif defined(__AVX__)
+constexpr int kWidth = 8;
+#else
+constexpr int kWidth = 4;
+#endif
+
+// Sixteen lanes are one cache line: a feature of a panel is always exactly one line.
+constexpr int kLanes = 16;
+constexpr int kVectors = kLanes / kWidth;
+
+using Vec = float __attribute__((vector_size(kWidth * 4)));
+using Bits = int32_t __attribute__((vector_size(kWidth * 4)));
+using Vec4 = float __attribute__((vector_size(16)));
+using LooseVec4 = float __attribute__((vector_size(16), aligned(4), may_alias));
+
+#define HAM_INLINE inline __attribute__((always_inline))
+
+HAM_INLINE Vec load(const float* p) { return *reinterpret_cast<const Vec*>(p); }
+HAM_INLINE void store(float* p, Vec v) { *reinterpret_cast<Vec*>(p) = v; }
+HAM_INLINE Bits load_bits(const int32_t* p) { return *reinterpret_cast<const Bits*>(p); }
+HAM_INLINE Vec4 load4(const float* p) { return *reinterpret_cast<const LooseVec4*>(p); }
+HAM_INLINE void store4(float* p, Vec4 v) { *reinterpret_cast<LooseVec4*>(p) = v; }
+HAM_INLINE Vec splat(float x) { return Vec{} + x; }
+
+// Comparisons with NaN are false, so these two let a NaN through, as torch does.
+HAM_INLINE Vec relu(Vec x) { return x < 0.f ? Vec{} : x; }
+HAM_INLINE Vec clamp(Vec x, float low, float high) {
+  x = x < low ? splat(low) : x;
+  return x > high ? splat(high) : x;
+}
+HAM_INLINE Vec where_positive(Vec gate, Vec x) { return gate > 0.f ? x : Vec{}; }
+
+HAM_INLINE float sum(Vec v) {
+#if defined(__AVX512F__)
+  using Half = float __attribute__((vector_size(32)));
+  Half lo, hi;
+  std::memcpy(&lo, &v, 32);
+  std::memcpy(&hi, reinterpret_cast<const char*>(&v) + 32, 32);
+  Half w = lo + hi;
+  Vec4 q = __builtin_shufflevector(w, w, 0, 1, 2, 3) + __builtin_shufflevector(w, w, 4, 5, 6, 7);
+#elif defined(__AVX__)
+  Vec4 q = __builtin_shufflevector(v, v, 0, 1, 2, 3) + __builtin_shufflevector(v, v, 4, 5, 6, 7);
+#else
+  Vec4 q = v;
+#endif
+  Vec4 r = q + __builtin_shufflevector(q, q, 2, 3, 2, 3);
+  return r[0] + r[1];
+}
+
+// exp(x) = 2^power * (1 + rest): `rest` is accurate relative to itself, so that
+// exp(x) - 1 loses nothing near zero.
+struct SplitExp {
+  Vec power;
+  Vec rest;
+};
+
+HAM_INLINE SplitExp split_exp(Vec x) {
+  constexpr float kRound = 12582912.f;  // 1.5 * 2^23: adding it rounds to an integer
+  Vec shifted = x * 1.44269504088896341f + kRound;
+  Vec n = shifted - kRound;
+  // ln 2 in two pieces: the first has few bits, so n * piece is exact.
+  Vec r = x - n * 0.693359375f;
+  r = r + n * 2.12194440e-4f;
+  Vec p = r * (1.f / 5040) + 1.f / 720;
+  p = p * r + 1.f / 120;
+  p = p * r + 1.f / 24;
+  p = p * r + 1.f / 6;
+  p = p * r + 0.5f;
+  p = p * (r * r) + r;
+  Bits exponent = reinterpret_cast<Bits>(shifted) - 0x4B400000;
+  Bits biased = (exponent + 127) << 23;
+  return {reinterpret_cast<Vec>(biased), p};
+}
+
+HAM_INLINE Vec sigmoid(Vec x) {
+  SplitExp e = split_exp(clamp(-x, -87.f, 87.f));
+  return 1.f / (1.f + (e.power * e.rest + e.power));
+}
+
+HAM_INLINE Vec tanh(Vec x) {
+  SplitExp e = split_exp(clamp(x + x, -20.f, 20.f));
+  Vec minus_one = e.power * e.rest + (e.power - 1.f);
+  return minus_one / (minus_one + 2.f);
+}
+
+// Four rows of four features, for kWidth lanes at a time: each 128-bit quarter of a
+// vector is transposed on its own, which needs no shuffle across quarters.
+#if defined(__AVX512F__)
+using Vec8 = float __attribute__((vector_size(32)));
+HAM_INLINE Vec join_quarters(const float* const* rows, int64_t f) {
+  Vec8 lo = __builtin_shufflevector(load4(rows[0] + f), load4(rows[4] + f), 0, 1, 2, 3, 4, 5, 6, 7);
+  Vec8 hi = __builtin_shufflevector(load4(rows[8] + f), load4(rows[12] + f), 0, 1, 2, 3, 4, 5, 6, 7);
+  return __builtin_shufflevector(lo, hi, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+}
+#define HAM_IN_QUARTERS(a, b, i, j, k, l)                                                     \
+  __builtin_shufflevector(a, b, i, j, k, l, i + 4, j + 4, k + 4, l + 4, i + 8, j + 8, k + 8, \
+                          l + 8, i + 12, j + 12, k + 12, l + 12)
+constexpr int kOther = 16;
+#elif defined(__AVX__)
+HAM_INLINE Vec join_quarters(const float* const* rows, int64_t f) {
+  return __builtin_shufflevector(load4(rows[0] + f), load4(rows[4] + f), 0, 1, 2, 3, 4, 5, 6, 7);
+}
+#define HAM_IN_QUARTERS(a, b, i, j, k, l) \
+  __builtin_shufflevector(a, b, i, j, k, l, i + 4, j + 4, k + 4, l + 4)
+constexpr int kOther = 8;
+#else
+HAM_INLINE Vec join_quarters(const float* const* rows, int64_t f) { return load4(rows[0] + f); }
+#define HAM_IN_QUARTERS(a, b, i, j, k, l) __builtin_shufflevector(a, b, i, j, k, l)
+constexpr int kOther = 4;
+#endif
+
+HAM_INLINE void transpose_quarters(Vec& a, Vec& b, Vec& c, Vec& d) {
+  Vec ab_lo = HAM_IN_QUARTERS(a, b, 0, kOther, 1, kOther + 1);
+  Vec ab_hi = HAM_IN_QUARTERS(a, b, 2, kOther + 2, 3, kOther + 3);
+  Vec cd_lo = HAM_IN_QUARTERS(c, d, 0, kOther, 1, kOther + 1);
+  Vec cd_hi = HAM_IN_QUARTERS(c, d, 2, kOther + 2, 3, kOther + 3);
+  a = HAM_IN_QUARTERS(ab_lo, cd_lo, 0, 1, kOther, kOther + 1);
+  b = HAM_IN_QUARTERS(ab_lo, cd_lo, 2, 3, kOther + 2, kOther + 3);
+  c = HAM_IN_QUARTERS(ab_hi, cd_hi, 0, 1, kOther, kOther + 1);
+  d = HAM_IN_QUARTERS(ab_hi, cd_hi, 2, 3, kOther + 2, kOther + 3);
+}
+
+template <int Quarter>
+HAM_INLINE Vec4 quarter(Vec v) {
+#if defined(__AVX512F__)
+  return __builtin_shufflevector(v, v, Quarter * 4, Quarter * 4 + 1, Quarter * 4 + 2, Quarter * 4 + 3);
+#elif defined(__AVX__)
+  return __builtin_shufflevector(v, v, Quarter * 4, Quarter * 4 + 1, Quarter * 4 + 2, Quarter * 4 + 3);
+#else
+  return v;
+#endif
+}
+
+}  // namespace ham

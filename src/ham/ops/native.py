@@ -1,0 +1,631 @@
+"""The C++ engine seen from PyTorch: whole episodes, and single accesses for other controllers.
+
+It computes what the reference defines, in float32 on the CPU. All checking of arguments happens
+here, before any pointer is passed on; the derivation is in README.md beside this file.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+from collections.abc import Sequence
+from ctypes import POINTER, c_float, c_int64, c_void_p
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
+
+from ham.errors import InputError
+from ham.ops import compiler
+from ham.tree import depth_of
+
+
+class _Episode(ctypes.Structure):
+    """HamEpisode of csrc/api.h."""
+
+    _fields_ = (
+        [(name, c_int64) for name in "batch leaves timesteps every".split()]
+        + [(name, c_int64) for name in "bits width query hidden outputs depth".split()]
+        + [(name, c_int64) for name in "has_lstm taped threads".split()]
+        + [("parameters", POINTER(c_void_p))]
+        + [(name, c_void_p) for name in "inputs lengths durations uniforms".split()]
+        + [(name, c_void_p) for name in "output_logits turn_logits turns leaf queries tree".split()]
+        + [(name, c_void_p) for name in "tape scratch d_output_logits d_turn_logits".split()]
+        + [("d_parameters", POINTER(c_void_p))]
+    )
+
+
+class _Step(ctypes.Structure):
+    """HamStep of csrc/api.h."""
+
+    _fields_ = (
+        [(name, c_int64) for name in "count leaves width query hidden depth threads".split()]
+        + [("examples", c_void_p), ("parameters", POINTER(c_void_p))]
+        + [(name, c_void_p) for name in "tree queries uniforms leaf turn_logits turns value".split()]
+        + [(name, c_void_p) for name in "tape scratch d_tree d_turn_logits d_value d_queries".split()]
+        + [("d_parameters", POINTER(c_void_p))]
+    )
+
+
+@dataclass(frozen=True)
+class Engine:
+    """The loaded library and how it was built."""
+
+    calls: ctypes.CDLL
+    build: compiler.Build
+
+
+_lock = threading.Lock()
+_engine: Engine | None = None
+_failure: str | None = None
+
+
+def engine() -> Engine:
+    """The engine, built on first use; a `compiler.BuildError` where it cannot be had."""
+    global _engine, _failure
+    with _lock:
+        if _engine is None and _failure is None:
+            try:
+                _engine = _load()
+            except compiler.BuildError as error:
+                _failure = str(error)
+        if _engine is None:
+            raise compiler.BuildError(_failure)
+        return _engine
+
+
+def available() -> bool:
+    """Whether the engine can be had; the first call may take the seconds of a build."""
+    return not why_not()
+
+
+def why_not() -> str:
+    """One line on why the engine cannot be had, empty where it can."""
+    try:
+        engine()
+    except compiler.BuildError as error:
+        return str(error)
+    return ""
+
+
+def library() -> ctypes.CDLL:
+    """The loaded library."""
+    return engine().calls
+
+
+def build_info() -> compiler.Build:
+    """Compiler, flags, file and build time of the loaded library."""
+    return engine().build
+
+
+def _load() -> Engine:
+    build = compiler.build()
+    try:
+        calls = ctypes.CDLL(str(build.file))
+    except OSError as error:
+        raise compiler.BuildError(f"the built engine does not load: {error}") from None
+    layout = (c_int64 * 3)()
+    calls.ham_layout(layout)
+    if (layout[0], layout[1]) != (ctypes.sizeof(_Episode), ctypes.sizeof(_Step)):
+        raise compiler.BuildError("the built engine and its binding disagree; reinstall the package")
+    for name in ("first_not_finite", "range"):
+        getattr(calls, f"ham_{name}").restype = c_int64
+    return Engine(calls, build)
+
+
+# Tests set this: every workspace then starts as NaN, so nothing can be read before it is written.
+fill_workspaces_with_nan = False
+
+
+class _Workspace:
+    """A buffer from the pool, given back when the last user is gone.
+
+    Fresh pages cost milliseconds a training step, so buffers live on; whoever holds one alone
+    may write to it, which keeps episodes apart that are alive at the same time.
+    """
+
+    _free: dict[int, Tensor] = {}
+    _kept = 6
+
+    def __init__(self, floats: int):
+        fitting = [item for item in list(self._free.items()) if item[1].numel() >= floats]
+        self.buffer: Tensor | None = None
+        for key, _ in sorted(fitting, key=lambda item: item[1].numel()):
+            # Another thread may have been faster.
+            if (buffer := self._free.pop(key, None)) is not None:
+                self.buffer = buffer
+                break
+        if self.buffer is None:
+            # Durations differ from batch to batch; some room to spare serves the next one too.
+            self.buffer = torch.empty(floats + floats // 4 + 16)
+        if fill_workspaces_with_nan:
+            self.buffer.fill_(torch.nan)
+        self.pointer = self.buffer.data_ptr()
+
+    def __del__(self):
+        if getattr(self, "buffer", None) is None:
+            return
+        while len(self._free) >= self._kept:
+            smallest = min(list(self._free.items()), key=lambda item: item[1].numel(), default=None)
+            if smallest is None or self._free.pop(smallest[0], None) is None:
+                break
+        # A very large one is for a very large memory, and that is worth giving back.
+        if self.buffer.numel() <= 1 << 26:
+            self._free[id(self.buffer)] = self.buffer
+        self.buffer = None
+
+
+def release_workspaces() -> None:
+    """Give back the memory kept for the next training step."""
+    _Workspace._free.clear()
+
+
+def _pointer(tensor: Tensor | None) -> int | None:
+    return None if tensor is None else tensor.data_ptr()
+
+
+def _pointers(tensors: Sequence[Tensor]):
+    return (c_void_p * len(tensors))(*[tensor.data_ptr() for tensor in tensors])
+
+
+def _check(name: str, tensor: Tensor, shape: tuple[int, ...], dtype: torch.dtype = torch.float32) -> None:
+    if not isinstance(tensor, Tensor):
+        raise TypeError(f"{name} must be a tensor, got {type(tensor).__name__}")
+    if tensor.dtype != dtype:
+        raise TypeError(f"{name} must be {dtype}, got {tensor.dtype}")
+    if tensor.device.type != "cpu":
+        raise InputError(f"{name} must be on the CPU, got {tensor.device}; use the reference backend")
+    if tuple(tensor.shape) != shape:
+        raise InputError(f"{name} must have shape {shape}, got {tuple(tensor.shape)}")
+
+
+def _check_finite(name: str, tensor: Tensor) -> None:
+    bad = library().ham_first_not_finite(c_void_p(tensor.data_ptr()), c_int64(tensor.numel()))
+    if bad >= 0:
+        raise InputError(f"{name} must be finite, got {tensor.view(-1)[bad].item()} at flat index {bad}")
+
+
+def _check_range(name: str, tensor: Tensor, low: int, high: int) -> None:
+    bad = library().ham_range(
+        c_void_p(tensor.data_ptr()), c_int64(tensor.numel()), c_int64(low), c_int64(high)
+    )
+    if bad >= 0:
+        raise InputError(f"{name} must be between {low} and {high}, got {tensor.view(-1)[bad].item()}")
+
+
+class _Sizes(NamedTuple):
+    """Widths of a model, read off its parameters; `depth` 1 has no hidden layer."""
+
+    bits: int
+    width: int
+    query: int
+    hidden: int
+    outputs: int
+    depth: int
+
+
+def _mlp(name: str, inputs: int, outputs: int, hidden: int, depth: int) -> list[tuple[str, tuple[int, ...]]]:
+    widths = [inputs, hidden, outputs] if depth == 2 else [inputs, outputs]
+    named: list[tuple[str, tuple[int, ...]]] = []
+    for layer, (before, after) in enumerate(zip(widths, widths[1:], strict=False), 1):
+        named += [(f"{name} weight {layer}", (after, before)), (f"{name} bias {layer}", (after,))]
+    return named
+
+
+def _memory_shapes(s: _Sizes) -> list[tuple[str, tuple[int, ...]]]:
+    return [
+        *_mlp("join", 2 * s.width, s.width, s.hidden, s.depth),
+        *_mlp("search", s.width + s.query, 1, s.hidden, s.depth),
+        *_mlp("candidate", s.width + s.query, s.width, s.hidden, s.depth),
+        *_mlp("gate", s.width + s.query, s.width, s.hidden, s.depth),
+    ]
+
+
+def _lstm_ham_sizes(parameters: Sequence[Tensor]) -> _Sizes:
+    depth = _depth_from(len(parameters), {16: 1, 26: 2}, "LSTM+HAM")
+    gates, width = _matrix("lstm weight_ih", parameters[10 * depth])
+    bits = _matrix("embed weight 1", parameters[0])[1]
+    outputs = _matrix("output weight", parameters[-2])[0]
+    hidden = parameters[0].shape[0] if depth == 2 else 0
+    sizes = _Sizes(bits, width, gates // 4, hidden, outputs, depth)
+    cells = sizes.query
+    _check_parameters(
+        parameters,
+        [
+            *_mlp("embed", bits, width, hidden, depth),
+            *_memory_shapes(sizes),
+            ("lstm weight_ih", (4 * cells, width)),
+            ("lstm weight_hh", (4 * cells, cells)),
+            ("lstm bias_ih", (4 * cells,)),
+            ("lstm bias_hh", (4 * cells,)),
+            ("output weight", (outputs, cells)),
+            ("output bias", (outputs,)),
+        ],
+    )
+    return sizes
+
+
+def _raw_ham_sizes(parameters: Sequence[Tensor]) -> _Sizes:
+    depth = _depth_from(len(parameters), {10: 1, 20: 2}, "raw HAM")
+    first, pair = _matrix("join weight 1", parameters[0])
+    width = pair // 2
+    query = _matrix("search weight 1", parameters[2 * depth])[1] - width
+    outputs = _matrix("output weight", parameters[-2])[0]
+    sizes = _Sizes(query, width, query, first if depth == 2 else 0, outputs, depth)
+    shapes = [*_memory_shapes(sizes), *_mlp("output", width, outputs, sizes.hidden, depth)]
+    _check_parameters(parameters, shapes)
+    return sizes
+
+
+def _depth_from(count: int, depths: dict[int, int], model: str) -> int:
+    if count not in depths:
+        raise InputError(f"{model} has {' or '.join(map(str, depths))} parameter tensors, got {count}")
+    return depths[count]
+
+
+def _matrix(name: str, tensor: Tensor) -> tuple[int, int]:
+    if not isinstance(tensor, Tensor) or tensor.dim() != 2:
+        raise InputError(f"{name} must be a matrix, got {getattr(tensor, 'shape', tensor)}")
+    return tensor.shape[0], tensor.shape[1]
+
+
+def _check_parameters(parameters: Sequence[Tensor], shapes: Sequence[tuple[str, tuple[int, ...]]]) -> None:
+    for tensor, (name, shape) in zip(parameters, shapes, strict=True):
+        _check(name, tensor, shape)
+        if not tensor.is_contiguous():
+            raise InputError(f"{name} must be contiguous; call .contiguous() on it")
+
+
+Results = tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor | None]
+
+
+def lstm_ham_episode(
+    parameters: Sequence[Tensor],
+    inputs: Tensor,
+    lengths: Tensor,
+    durations: Tensor,
+    uniforms: Tensor | None,
+    *,
+    timesteps: int,
+    every: int = 1,
+    keep: bool = True,
+    final_tree: bool = False,
+) -> Results:
+    """Run LSTM+HAM: inputs [batch, leaves, bits], uniforms [batch, timesteps, depth] or None: greedy.
+
+    Gives outputs, turn logits, turns, leaves, queries and the final tree; what was not asked for
+    is empty (time 0), the tree None.
+    """
+    sizes = _lstm_ham_sizes(parameters)
+    if inputs.dim() != 3:
+        raise InputError(f"inputs must be [batch, leaves, bits], got {tuple(inputs.shape)}")
+    batch, leaves, _ = inputs.shape
+    _check("inputs", inputs, (batch, leaves, sizes.bits))
+    _check("lengths", lengths, (batch,), torch.int64)
+    lengths = lengths.clone()
+    _check_range("lengths", lengths, 0, leaves)
+    return _run_episode(
+        parameters, sizes, inputs, lengths, durations, uniforms, leaves, timesteps, every, keep, final_tree
+    )
+
+
+def raw_ham_episode(
+    parameters: Sequence[Tensor],
+    inputs: Tensor,
+    durations: Tensor,
+    uniforms: Tensor | None,
+    *,
+    leaves: int,
+    timesteps: int | None = None,
+    every: int = 1,
+    keep: bool = True,
+    final_tree: bool = False,
+) -> Results:
+    """Run raw HAM: inputs [batch, time, bits] are the queries; the rest as in `lstm_ham_episode`."""
+    sizes = _raw_ham_sizes(parameters)
+    if inputs.dim() != 3:
+        raise InputError(f"inputs must be [batch, time, bits], got {tuple(inputs.shape)}")
+    timesteps = inputs.shape[1] if timesteps is None else timesteps
+    if timesteps > inputs.shape[1]:
+        raise InputError(f"{timesteps} timesteps need as many inputs, got {inputs.shape[1]}")
+    inputs = inputs[:, :timesteps]
+    _check("inputs", inputs, (len(inputs), timesteps, sizes.bits))
+    return _run_episode(
+        parameters, sizes, inputs, None, durations, uniforms, leaves, timesteps, every, keep, final_tree
+    )
+
+
+def _run_episode(
+    parameters, sizes, inputs, lengths, durations, uniforms, leaves, timesteps, every, keep, final_tree
+) -> Results:
+    batch, depth = len(inputs), depth_of(leaves)
+    if batch < 1:
+        raise InputError("a batch must have at least one example")
+    if every < 1 or timesteps < 0:
+        raise InputError(f"every must be at least 1 and timesteps at least 0, got {every} and {timesteps}")
+    inputs = inputs.detach().contiguous()
+    _check_finite("inputs", inputs)
+    _check("durations", durations, (batch,), torch.int64)
+    # Backward lays out the tape by these once more: nobody else may change them meanwhile.
+    durations = durations.clone()
+    _check_range("durations", durations, 0, timesteps)
+    if uniforms is not None:
+        if uniforms.dim() == 3 and uniforms.shape[1] > timesteps:
+            uniforms = uniforms[:, :timesteps]
+        _check("uniforms", uniforms, (batch, timesteps, depth))
+        uniforms = uniforms.detach().contiguous()
+        _check_finite("uniforms", uniforms)
+
+    call = _Episode(
+        batch=batch, leaves=leaves, timesteps=timesteps, every=every, threads=torch.get_num_threads(),
+        has_lstm=lengths is not None, inputs=_pointer(inputs), lengths=_pointer(lengths),
+        durations=_pointer(durations), uniforms=_pointer(uniforms), **sizes._asdict(),
+    )  # fmt: skip
+    held = (inputs, lengths, durations, uniforms)
+    if torch.is_grad_enabled() and any(parameter.requires_grad for parameter in parameters):
+        return _EpisodeFunction.apply(call, held, keep, final_tree, *parameters)
+    return _forward(call, keep, final_tree, parameters)[0]
+
+
+def _forward(call: _Episode, keep: bool, final_tree: bool, parameters) -> tuple[Results, _Workspace | None]:
+    batch, leaves, time = call.batch, call.leaves, call.timesteps
+    recorded = time if keep else 0
+    depth = depth_of(leaves)
+    results: Results = (
+        torch.zeros(batch, time // call.every, call.outputs),
+        torch.zeros(batch, recorded, depth),
+        torch.zeros(batch, recorded, depth, dtype=torch.bool),
+        torch.full((batch, recorded), -1, dtype=torch.int64),
+        torch.zeros(batch, recorded, call.query),
+        torch.empty(batch, 2 * leaves, call.width) if final_tree else None,
+    )
+    call.output_logits = results[0].data_ptr()
+    if keep:
+        call.turn_logits, call.turns, call.leaf, call.queries = (tensor.data_ptr() for tensor in results[1:5])
+    call.tree = _pointer(results[5])
+    pointers = _pointers(parameters)
+    call.parameters = pointers
+    sizes = (c_int64 * 3)()
+    calls = library()
+    calls.ham_episode_sizes(ctypes.byref(call), sizes)
+    tape = _Workspace(sizes[0]) if call.taped else None
+    call.tape = tape.pointer if tape else None
+    scratch = _Workspace(sizes[1])
+    call.scratch = scratch.pointer
+    calls.ham_episode_forward(ctypes.byref(call))
+    return results, tape
+
+
+class _EpisodeFunction(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, call, held, keep, final_tree, *parameters):
+        call.taped = 1
+        results, ctx.tape = _forward(call, keep, final_tree, parameters)
+        ctx.set_materialize_grads(False)
+        ctx.call, ctx.held = call, held
+        ctx.save_for_backward(*parameters)
+        ctx.mark_non_differentiable(*(tensor for tensor in results[2:] if tensor is not None))
+        if not keep:
+            ctx.mark_non_differentiable(results[1])
+        return results
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, d_outputs, d_turn_logits, *_):
+        parameters = ctx.saved_tensors
+        if d_outputs is None and d_turn_logits is None:
+            return (None,) * (4 + len(parameters))
+        call = ctx.call
+        # The tree's presence decided how many updates the tape holds; its address is not used.
+        d_outputs = d_outputs if d_outputs is None else d_outputs.contiguous()
+        d_turn_logits = d_turn_logits if d_turn_logits is None else d_turn_logits.contiguous()
+        call.d_output_logits, call.d_turn_logits = _pointer(d_outputs), _pointer(d_turn_logits)
+        gradients = [torch.empty_like(parameter) for parameter in parameters]
+        pointers, d_pointers = _pointers(parameters), _pointers(gradients)
+        call.parameters, call.d_parameters = pointers, d_pointers
+        call.threads = torch.get_num_threads()
+        sizes = (c_int64 * 3)()
+        calls = library()
+        calls.ham_episode_sizes(ctypes.byref(call), sizes)
+        scratch = _Workspace(sizes[2])
+        call.scratch = scratch.pointer
+        calls.ham_episode_backward(ctypes.byref(call))
+        return None, None, None, None, *gradients
+
+
+def attend(
+    tree: Tensor, query: Tensor, uniforms: Tensor, search: nn.Module
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """One descent of every example; the same function as `reference.attend`."""
+    parameters = list(search.parameters())
+    call, depth = _step(tree, query, parameters, "search")
+    _check("uniforms", uniforms, (len(tree), depth))
+    uniforms = uniforms.detach().contiguous()
+    _check_finite("uniforms", uniforms)
+    call.uniforms = _pointer(uniforms)
+    if _needs_tape(tree, query, *parameters):
+        _, *read = _Attend.apply(tree, query, call, *parameters)
+        return tuple(read)
+    return _attend(call, tree, query, parameters, taped=False)[0]
+
+
+def update(
+    tree: Tensor, leaf: Tensor, query: Tensor, active: Tensor | None, write: nn.Module, join: nn.Module
+) -> None:
+    """One write and the joins above it, in place; the same function as `reference.update`."""
+    parameters = [*write.parameters(), *join.parameters()]
+    call, _ = _step(tree, query, parameters, "write")
+    _check("leaf", leaf, (len(tree),), torch.int64)
+    examples = None
+    if active is not None:
+        _check("active", active, (len(tree),), torch.bool)
+        examples = active.nonzero().squeeze(-1)
+        call.count, call.examples = len(examples), _pointer(examples)
+    leaf = leaf.contiguous()
+    _check_range("leaf", leaf if examples is None else leaf[examples], 0, call.leaves - 1)
+    call.leaf = _pointer(leaf)
+    if _needs_tape(tree, query, *parameters):
+        _Update.apply(tree, query, call, (leaf, examples), *parameters)
+    elif call.count:
+        _update(call, tree, query, parameters, taped=False)
+
+
+def _needs_tape(*tensors: Tensor) -> bool:
+    return torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors)
+
+
+def _step(tree: Tensor, query: Tensor, parameters: Sequence[Tensor], network: str) -> tuple[_Step, int]:
+    if tree.dim() != 3 or query.dim() != 2:
+        raise InputError(
+            f"tree must be [batch, nodes, size] and query [batch, query], "
+            f"got {tuple(tree.shape)} and {tuple(query.shape)}"
+        )
+    batch, nodes, width = tree.shape
+    queries = query.shape[-1]
+    _check("tree", tree, (batch, nodes, width))
+    _check("query", query, (batch, queries))
+    if batch < 1:
+        raise InputError("a batch must have at least one example")
+    if not tree.is_contiguous():
+        raise InputError("tree must be contiguous; call .contiguous() on it")
+    leaves = nodes // 2
+    depth = depth_of(leaves)
+    if nodes != 2 * leaves:
+        raise InputError(f"tree must have 2 * leaves rows, got {nodes}")
+    layers = _depth_from(len(parameters), {2: 1, 4: 2} if network == "search" else {6: 1, 12: 2}, network)
+    hidden = _matrix(f"{network} weight 1", parameters[0])[0] if layers == 2 else 0
+    shapes = dict(
+        search=_mlp("search", width + queries, 1, hidden, layers),
+        write=[
+            *_mlp("candidate", width + queries, width, hidden, layers),
+            *_mlp("gate", width + queries, width, hidden, layers),
+            *_mlp("join", 2 * width, width, hidden, layers),
+        ],
+    )
+    _check_parameters(parameters, shapes[network])
+    call = _Step(
+        count=batch, leaves=leaves, width=width, query=queries, hidden=hidden, depth=layers,
+        threads=torch.get_num_threads(),
+    )  # fmt: skip
+    return call, depth
+
+
+def _prepare(
+    call: _Step, sizes_of, query: Tensor, parameters, taped: bool
+) -> tuple[_Workspace | None, tuple]:
+    """Fills in what both accesses need; the second result must stay alive during the call."""
+    query = query.detach().contiguous()
+    _check_finite("query", query)
+    pointers = _pointers(parameters)
+    call.queries, call.parameters = query.data_ptr(), pointers
+    sizes = (c_int64 * 3)()
+    sizes_of(ctypes.byref(call), sizes)
+    tape = _Workspace(sizes[0]) if taped else None
+    scratch = _Workspace(sizes[1])
+    call.tape, call.scratch = tape.pointer if tape else None, scratch.pointer
+    return tape, (query, pointers, scratch)
+
+
+def _attend(call: _Step, tree: Tensor, query: Tensor, parameters, taped: bool):
+    batch, depth = len(tree), depth_of(call.leaves)
+    logits = torch.empty(batch, depth)
+    turns = torch.empty(batch, depth, dtype=torch.bool)
+    leaf = torch.empty(batch, dtype=torch.int64)
+    value = torch.empty(batch, call.width)
+    tape, held = _prepare(call, library().ham_attend_sizes, query, parameters, taped)
+    call.tree, call.turn_logits, call.turns = tree.data_ptr(), logits.data_ptr(), turns.data_ptr()
+    call.leaf, call.value = leaf.data_ptr(), value.data_ptr()
+    library().ham_attend_forward(ctypes.byref(call))
+    del held
+    return (logits, turns, leaf, value), tape
+
+
+def _update(call: _Step, tree: Tensor, query: Tensor, parameters, taped: bool) -> _Workspace | None:
+    tape, held = _prepare(call, library().ham_update_sizes, query, parameters, taped)
+    call.tree = tree.data_ptr()
+    library().ham_update_forward(ctypes.byref(call))
+    torch.autograd.graph.increment_version(tree)
+    del held
+    return tape
+
+
+def _own(tree_gradient: Tensor | None, shape: torch.Size) -> Tensor:
+    """A gradient tree that may be changed in place: one of ours, or a copy of somebody else's."""
+    if tree_gradient is None:
+        tree_gradient = torch.zeros(shape)
+    elif not getattr(tree_gradient, "_ham_owns", False):
+        tree_gradient = tree_gradient.clone(memory_format=torch.contiguous_format)
+    tree_gradient._ham_owns = True
+    return tree_gradient
+
+
+def _step_backward(call: _Step, sizes_of, run, tree_gradient: Tensor, parameters) -> tuple[Tensor, list]:
+    d_query = torch.zeros(len(tree_gradient), call.query)
+    gradients = [torch.empty_like(parameter) for parameter in parameters]
+    pointers, d_pointers = _pointers(parameters), _pointers(gradients)
+    call.parameters, call.d_parameters = pointers, d_pointers
+    call.threads = torch.get_num_threads()
+    sizes = (c_int64 * 3)()
+    sizes_of(ctypes.byref(call), sizes)
+    scratch = _Workspace(sizes[2])
+    call.scratch, call.d_tree, call.d_queries = scratch.pointer, tree_gradient.data_ptr(), d_query.data_ptr()
+    run(ctypes.byref(call))
+    return d_query, gradients
+
+
+class _Attend(torch.autograd.Function):
+    """The tree goes through unchanged, so that every access has one successor in the graph."""
+
+    @staticmethod
+    def forward(ctx, tree, query, call, *parameters):
+        (logits, turns, leaf, value), ctx.tape = _attend(call, tree, query, parameters, taped=True)
+        torch.autograd.graph.increment_version(tree)
+        ctx.call, ctx.shape = call, tree.shape
+        ctx.set_materialize_grads(False)
+        ctx.mark_dirty(tree)
+        ctx.mark_non_differentiable(turns, leaf)
+        ctx.save_for_backward(*parameters)
+        return tree, logits, turns, leaf, value
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, d_tree, d_logits, _turns, _leaf, d_value):
+        parameters = ctx.saved_tensors
+        if d_tree is None and d_logits is None and d_value is None:
+            return (None,) * (3 + len(parameters))
+        d_tree = _own(d_tree, ctx.shape)
+        call = ctx.call
+        d_logits = d_logits if d_logits is None else d_logits.contiguous()
+        d_value = d_value if d_value is None else d_value.contiguous()
+        call.d_turn_logits, call.d_value = _pointer(d_logits), _pointer(d_value)
+        calls = library()
+        d_query, gradients = _step_backward(
+            call, calls.ham_attend_sizes, calls.ham_attend_backward, d_tree, parameters
+        )
+        return d_tree, d_query, None, *gradients
+
+
+class _Update(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, tree, query, call, held, *parameters):
+        ctx.tape = _update(call, tree, query, parameters, taped=True) if call.count else None
+        ctx.call, ctx.held = call, held
+        ctx.set_materialize_grads(False)
+        ctx.mark_dirty(tree)
+        ctx.save_for_backward(*parameters)
+        return tree
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, d_tree):
+        parameters = ctx.saved_tensors
+        if d_tree is None or not ctx.call.count:
+            return d_tree, *(None,) * (3 + len(parameters))
+        d_tree = _own(d_tree, d_tree.shape)
+        calls = library()
+        d_query, gradients = _step_backward(
+            ctx.call, calls.ham_update_sizes, calls.ham_update_backward, d_tree, parameters
+        )
+        return d_tree, d_query, None, None, *gradients
