@@ -1,4 +1,4 @@
-"""Under test every shape in a signature is checked; the engine is plain PyTorch unless a test asks for both."""
+"""Under test every shape is checked; the engine is plain PyTorch unless a test asks for both."""
 
 from jaxtyping import install_import_hook
 
@@ -23,7 +23,7 @@ hypothesis.settings.load_profile("ham")
 
 @pytest.fixture(autouse=True)
 def plain_pytorch():
-    """Tests define what is right, so they run the definition; and none depends on another's random numbers."""
+    """The definition, and the same random numbers, for every test."""
     ham.set_backend("reference")
     torch.manual_seed(0)
     yield

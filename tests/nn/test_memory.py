@@ -64,7 +64,7 @@ def test_an_empty_memory_by_hand(engine, by_hand):
     assert state.tree[:, 1:, 0].tolist() == [[1.75, 1.5, 1.5, 1, 1, 1, 1, *[0] * 8]] * 2
 
 
-@pytest.mark.parametrize("uniform, leaf", [(0.32, 2), (0.33, 0)])
+@pytest.mark.parametrize(("uniform", "leaf"), [(0.32, 2), (0.33, 0)])
 def test_right_is_taken_iff_the_uniform_is_below_its_probability(engine, by_hand, uniform, leaf):
     # p(right) = 0.3208 at the root; the second uniform of 1 never goes right.
     state = by_hand.init(torch.tensor([[[1.0], [2.0], [0.5]]]))
