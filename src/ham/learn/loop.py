@@ -26,6 +26,7 @@ from ham.learn.adam import Adam
 from ham.learn.curriculum import Curriculum
 from ham.learn.flat import FlatParameters
 from ham.learn.objective import Examples, objective
+from ham.learn.schedule import Phase, pace, phase_after
 from ham.runs import RunFolder
 from ham.tree import capacity_for
 
@@ -79,17 +80,17 @@ class Progress:
     leaves: int
     epoch: int = 0
     batch: int = 0
-    phase: str = "main"
+    phase: Phase = "main"
     phase_began: int = 0
     adam_steps: int = 0
     averaged_steps: int = 0
-    since_best: int = 0
+    since_better: int = 0
+    """Epochs since the validation error last improved, or the tree grew."""
     best: list[float] = field(default_factory=lambda: [0.0, -math.inf, -math.inf])
     """Leaves, minus error, minus loss: compared in this order."""
     sums: list[float] = field(default_factory=lambda: [0.0] * 4)
     """Loss, wrong, entropy and gradient norm over the epoch so far."""
     seconds: float = 0.0
-    finished: bool = False
 
 
 class Diverged(InputError):
@@ -133,17 +134,8 @@ def train(run: Run, folder: RunFolder) -> Iterator[Step | Epoch]:
     saved_at = started = time.monotonic()
     seconds_before = progress.seconds
     try:
-        while not progress.finished:
-            finishing = progress.phase == "finish"
-            age = progress.epoch - progress.phase_began
-            rate = (
-                settings.finish_learning_rate * settings.finish_decay**age
-                if finishing
-                else settings.learning_rate * settings.learning_rate_decay**age
-            )
-            exploration = 0.0 if finishing else settings.exploration * settings.exploration_decay**age
-            reinforce = settings.finish_reinforce if finishing else settings.reinforce
-
+        while progress.phase != "done":
+            now = pace(settings, progress.phase, progress.epoch - progress.phase_began)
             while progress.batch < settings.batches:
                 number = progress.epoch * settings.batches + progress.batch
                 rng = np.random.default_rng([TRAINING, run.seed, number])
@@ -169,8 +161,8 @@ def train(run: Run, folder: RunFolder) -> Iterator[Step | Epoch]:
                     model.baseline,
                     settings,
                     every=model.every,
-                    reinforce=reinforce,
-                    exploration=exploration,
+                    reinforce=now.reinforce,
+                    exploration=now.exploration,
                 )
                 flat.gradient.zero_()
                 terms.loss.backward()
@@ -184,7 +176,7 @@ def train(run: Run, folder: RunFolder) -> Iterator[Step | Epoch]:
                 if norm > settings.clip:
                     flat.gradient.mul_(settings.clip / norm)
                 whole = False
-                adam.step(flat.gradient, rate)
+                adam.step(flat.gradient, now.learning_rate)
                 progress.averaged_steps += 1
                 # Early on the average must not remember the random start for a thousand batches.
                 decay = min(settings.averaging, progress.averaged_steps / (progress.averaged_steps + 10))
@@ -204,11 +196,10 @@ def train(run: Run, folder: RunFolder) -> Iterator[Step | Epoch]:
             score = _validate(model, flat, average, task, run, progress, curriculum.now)
             quality = [float(curriculum.now), -score.error, -score.loss]
             is_best = quality > progress.best
+            progress.since_better = 0 if quality[:2] > progress.best[:2] else progress.since_better + 1
             if is_best:
-                progress.best, progress.since_best = quality, 0
+                progress.best = quality
                 best = average.clone()
-            else:
-                progress.since_best += 1
             means = [total / settings.batches for total in progress.sums]
             progress.seconds = seconds_before + time.monotonic() - started
             epoch = Epoch(
@@ -222,8 +213,8 @@ def train(run: Run, folder: RunFolder) -> Iterator[Step | Epoch]:
                 train_error=100 * means[1],
                 entropy=means[2],
                 gradient=means[3],
-                learning_rate=rate,
-                exploration=exploration,
+                learning_rate=now.learning_rate,
+                exploration=now.exploration,
                 best=is_best,
                 seconds=round(progress.seconds, 1),
             )
@@ -233,19 +224,12 @@ def train(run: Run, folder: RunFolder) -> Iterator[Step | Epoch]:
             progress.leaves = curriculum.now
             progress.epoch += 1
             progress.batch, progress.sums = 0, [0.0] * 4
-            settled = curriculum.complete and progress.since_best >= settings.patience
-            if (
-                not finishing
-                and settings.finish
-                and (settled or progress.epoch >= settings.epochs - settings.finish)
-            ):
-                progress.phase, progress.phase_began, progress.since_best = "finish", progress.epoch, 0
+            settled = curriculum.complete and progress.since_better >= settings.patience
+            phase = phase_after(settings, progress.phase, progress.phase_began, progress.epoch, settled)
+            if phase != progress.phase:
+                progress.phase, progress.phase_began, progress.since_better = phase, progress.epoch, 0
                 flat.load(average)
                 adam.restart()
-            elif settled or progress.epoch >= settings.epochs:
-                progress.finished = True
-            elif finishing and progress.epoch - progress.phase_began >= settings.finish:
-                progress.finished = True
 
             if is_best:
                 with flat.borrowed(best):

@@ -1,0 +1,42 @@
+"""What changes from epoch to epoch: the phases of a run, and the pace of each."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from ham.config import Training
+
+Phase = Literal["main", "finish", "done"]
+
+
+@dataclass(frozen=True)
+class Pace:
+    """What an epoch is trained with."""
+
+    learning_rate: float
+    exploration: float
+    reinforce: float
+
+
+def pace(settings: Training, phase: Phase, age: int) -> Pace:
+    """The pace of an epoch, `age` epochs into its phase.
+
+    The end phase does not explore: decisions that are still undecided break long inputs.
+    """
+    if phase == "finish":
+        rate = settings.finish_learning_rate * settings.finish_decay**age
+        return Pace(rate, 0.0, settings.finish_reinforce)
+    return Pace(
+        settings.learning_rate * settings.learning_rate_decay**age,
+        settings.exploration * settings.exploration_decay**age,
+        settings.reinforce,
+    )
+
+
+def phase_after(settings: Training, phase: Phase, began: int, epochs: int, settled: bool) -> Phase:
+    """The phase that follows after so many epochs; a phase that settled ends early."""
+    if phase == "main" and settings.finish:
+        return "finish" if settled or epochs >= settings.epochs - settings.finish else "main"
+    longest = settings.finish if phase == "finish" else settings.epochs
+    return "done" if settled or epochs - began >= longest else phase
