@@ -31,7 +31,12 @@ from ham.errors import InputError
 from ham.nn import Model
 from ham.tasks import Task
 
-CONFIG, METRICS, CHECKPOINT, STATE = "config.json", "metrics.jsonl", "checkpoint.safetensors", "state.safetensors"
+CONFIG, METRICS, CHECKPOINT, STATE = (
+    "config.json",
+    "metrics.jsonl",
+    "checkpoint.safetensors",
+    "state.safetensors",
+)
 
 
 @dataclass(frozen=True)
@@ -53,17 +58,24 @@ class RunFolder:
         """Start a new run here; a folder that already holds one is left alone."""
         if (self.path / CONFIG).exists():
             raise InputError(f"{self.path} already holds a run; continue it with --resume {self.path}")
-        self.path.mkdir(parents=True, exist_ok=True)
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise InputError(f"cannot make the folder {self.path}: {error.strerror}") from None
         write_whole(self.path / CONFIG, run.to_json().encode())
 
     def run(self) -> Run:
         path = self.path / CONFIG
-        return Run.from_json(_read_text(path), str(path))
+        return Run.from_json(read_text(path), str(path))
 
     @contextmanager
     def locked(self) -> Iterator[None]:
         """Hold the folder for one training process; the system lets go of it if the process dies."""
-        with (self.path / ".lock").open("w") as lock:
+        try:
+            lock = (self.path / ".lock").open("w")
+        except OSError as error:
+            raise InputError(f"cannot write into {self.path}: {error.strerror}") from None
+        with lock:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError:
@@ -76,7 +88,7 @@ class RunFolder:
         if not path.exists():
             return []
         records = []
-        for number, line in enumerate(_read_text(path).splitlines(), 1):
+        for number, line in enumerate(read_text(path).splitlines(), 1):
             try:
                 records.append(json.loads(line))
             except ValueError:
@@ -113,17 +125,26 @@ def save_checkpoint(path: Path, run: Run, weights: Mapping[str, Tensor]) -> None
     write_whole(path, tensors_to_bytes(contiguous, header))
 
 
-def load(name: str | Path) -> Trained:
-    """A trained model: a run's folder, a checkpoint file, or the name of a shipped model."""
+def load(name: str | Path, task: str | None = None) -> Trained:
+    """A trained model: a run's folder, a checkpoint file, or the name of a shipped model.
+
+    A checkpoint may name `file.py:Class` as its task. It is never that name that makes the file's
+    code run: such a task has to be given.
+    """
     path = find(name)
     tensors, header = read_tensors(path)
     if "run" not in header:
         raise InputError(f"{path} does not say which run it is from: it is not a checkpoint of ham")
     run = Run.from_json(header["run"], str(path))
-    task = tasks.get(run.task)
-    model = run.model.build(task)
+    if task is None and ".py:" in run.task:
+        raise InputError(
+            f"{path} was trained on a task in a file, {run.task}; loading it runs that file's code: "
+            f"if you trust it, give the task too (--task {run.task})"
+        )
+    own = tasks.get(task or run.task)
+    model = run.model.build(own)
     _load_weights(model, tensors, path)
-    return Trained(model.eval(), task, run)
+    return Trained(model.eval(), own, run)
 
 
 def find(name: str | Path) -> Path:
@@ -138,7 +159,9 @@ def find(name: str | Path) -> Path:
     shipped = Path(__file__).parent / "pretrained" / str(name).replace("-", "_").lower() / CHECKPOINT
     if shipped.is_file():
         return shipped
-    raise InputError(f"{name} is neither a run's folder, nor a checkpoint, nor a shipped model ({_shipped()})")
+    raise InputError(
+        f"{name} is neither a run's folder, nor a checkpoint, nor a shipped model ({_shipped()})"
+    )
 
 
 def _shipped() -> str:
@@ -175,7 +198,9 @@ def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
     except (SafetensorError, ValueError, KeyError, RecursionError, OverflowError) as error:
         raise InputError(f"{path} is damaged or not a safetensors file: {error}") from None
     if header.get("format") != str(FORMAT):
-        raise InputError(f"{path} has format {header.get('format')!r}; this version of ham reads format {FORMAT}")
+        raise InputError(
+            f"{path} has format {header.get('format')!r}; this version of ham reads format {FORMAT}"
+        )
     return tensors, header
 
 
@@ -194,7 +219,8 @@ def write_whole(path: Path, data: bytes) -> None:
         raise InputError(f"cannot write {path}: {error.strerror}") from None
 
 
-def _read_text(path: Path) -> str:
+def read_text(path: Path) -> str:
+    """The text of a file, or an error that names it."""
     try:
         return path.read_text("utf-8")
     except OSError as error:
