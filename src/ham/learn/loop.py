@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator
+from collections.abc import Generator
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -97,7 +97,7 @@ class Diverged(InputError):
     """The loss stopped being a number."""
 
 
-def train(run: Run, folder: RunFolder) -> Iterator[Step | Epoch]:
+def train(run: Run, folder: RunFolder) -> Generator[Step | Epoch, None, None]:
     """Train in a folder that `begin` was called on, from wherever its state says.
 
     Yields a `Step` now and then and an `Epoch` after each epoch. The state is saved after every
