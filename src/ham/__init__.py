@@ -18,12 +18,16 @@ _HOMES = {
     "Task": "ham.tasks",
     "InputError": "ham.errors",
     "set_backend": "ham.ops",
+    "load": "ham.runs",
+    "solve": "ham.answer",
 }
 
 if TYPE_CHECKING:
+    from ham.answer import solve
     from ham.errors import InputError
     from ham.nn import HAM, LSTMHAM, Model, RawHAM, SoftHAM
     from ham.ops import set_backend
+    from ham.runs import load
     from ham.tasks import Task
 
 
@@ -33,4 +37,15 @@ def __getattr__(name: str) -> Any:
     return getattr(importlib.import_module(_HOMES[name]), name)
 
 
-__all__ = ["HAM", "LSTMHAM", "InputError", "Model", "RawHAM", "SoftHAM", "Task", "set_backend"]
+__all__ = [
+    "HAM",
+    "LSTMHAM",
+    "InputError",
+    "Model",
+    "RawHAM",
+    "SoftHAM",
+    "Task",
+    "load",
+    "set_backend",
+    "solve",
+]

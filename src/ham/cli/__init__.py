@@ -1,0 +1,120 @@
+"""The command line: find the command, hand it its arguments, turn its end into an exit code.
+
+Notable choices: only this page is read before a command is known, so `ham --help` imports
+nothing; a command is an ordinary annotated function in its own module, and tyro makes its flags
+from the annotations; `InputError` is caught here and nowhere else.
+
+Exit codes: 0 done; 1 the command's own answer is no (`ham solve`: the oracle disagrees,
+`ham check-task`: problems found); 2 bad input; 130 stopped by Ctrl-C.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ham.errors import InputError
+
+LONGEST_MESSAGE = 500
+
+
+@dataclass(frozen=True)
+class Command:
+    """Where a command lives and what it does, in one line."""
+
+    function: str
+    """`module:function`. The function's annotated parameters are the flags (positional-only ones
+    are arguments), its docstring is the help; what it returns is the exit code, None for 0."""
+    summary: str
+    raw: bool = False
+    """The function takes the list of arguments and parses them itself."""
+
+    def load(self) -> Callable[..., Any]:
+        module, _, name = self.function.partition(":")
+        return getattr(importlib.import_module(module), name)
+
+
+COMMANDS = {
+    "train": Command("ham.cli.train:train", "train a model on a task", raw=True),
+    "evaluate": Command("ham.cli.evaluate:evaluate", "measure the error of a trained model"),
+    "solve": Command("ham.cli.solve:solve", "let a trained model answer your own questions"),
+    "tasks": Command("ham.cli.tasks:tasks", "list the tasks"),
+    "check-task": Command("ham.cli.tasks:check_task", "say what is wrong with a task of your own"),
+    "doctor": Command("ham.doctor:doctor", "show what this installation runs on, and how fast"),
+}
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run a command; its exit code."""
+    try:
+        code = _run(list(sys.argv[1:] if argv is None else argv))
+        sys.stdout.flush()
+    except InputError as error:
+        print(f"ham: {one_line(str(error))}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("ham: interrupted", file=sys.stderr)
+        return 130
+    except BrokenPipeError:
+        # Whoever read our output has had enough; Python would complain again when it closes stdout.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 141
+    return code
+
+
+def _run(argv: list[str]) -> int:
+    name, *rest = argv or ["--help"]
+    if name in ("--help", "-h", "help"):
+        print(overview())
+        return 0
+    if name == "--version":
+        from ham import __version__
+
+        print(f"ham {__version__}")
+        return 0
+    if name not in COMMANDS:
+        raise InputError(f"no command is named {name!r}{_meant(name)}; see ham --help")
+    command = COMMANDS[name]
+    function = command.load()
+    if not command.raw:
+        from ham.cli.arguments import bound
+
+        function = bound(function, rest, f"ham {name}")
+        rest = []
+    return (function(rest) if command.raw else function()) or 0
+
+
+def overview() -> str:
+    """What `ham --help` prints."""
+    width = max(map(len, COMMANDS)) + 2
+    return "\n".join(
+        [
+            "usage: ham COMMAND ...",
+            "",
+            "Hierarchical Attentive Memory: a neural memory read and written in Θ(log n).",
+            "",
+            *(f"  {name:{width}}{command.summary}" for name, command in COMMANDS.items()),
+            "",
+            "ham COMMAND --help tells its arguments; ham --version the version.",
+        ]
+    )
+
+
+def one_line(message: str) -> str:
+    """A message without line breaks or control characters, whatever file or person it quotes."""
+    line = " ".join("".join(char if char.isprintable() else " " for char in message).split())
+    return line if len(line) <= LONGEST_MESSAGE else f"{line[: LONGEST_MESSAGE - 1]}…"
+
+
+def _meant(name: str) -> str:
+    import difflib
+
+    close = difflib.get_close_matches(name, COMMANDS, 1)
+    return f", did you mean {close[0]}?" if close else ""
+
+
+__all__ = ["COMMANDS", "Command", "main", "one_line", "overview"]

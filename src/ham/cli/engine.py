@@ -1,0 +1,42 @@
+"""What every command that runs a model sets up first: backend, threads, and the `ham` logger."""
+
+from __future__ import annotations
+
+import logging
+
+from ham.cli.arguments import Backend
+from ham.config import Architecture
+from ham.errors import InputError
+
+THREADS = 1
+"""PyTorch's many small operations are fastest on one thread."""
+
+
+def prepare(backend: Backend, threads: int | None) -> None:
+    """Choose backend and threads for this process."""
+    import torch
+
+    from ham import ops
+
+    if threads is not None and threads < 1:
+        raise InputError(f"threads must be at least 1, got {threads}")
+    logger = logging.getLogger("ham")
+    if not logger.handlers:
+        handler = logging.StreamHandler()
+        handler.setFormatter(logging.Formatter("%(message)s"))
+        logger.addHandler(handler)
+        logger.setLevel(logging.INFO)
+    if backend is not None:
+        ops.set_backend(backend)
+    ops.backend()
+    torch.set_num_threads(threads or THREADS)
+
+
+def announce(architecture: Architecture) -> None:
+    """Have the backend chosen, built and named now, before a progress bar owns the terminal."""
+    import torch
+
+    from ham import ops
+
+    if architecture.kind in ("lstm+ham", "raw-ham") and not architecture.soft:
+        ops.native_for(torch.zeros(1))

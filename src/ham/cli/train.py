@@ -1,0 +1,221 @@
+"""`ham train`: a recipe, single settings changed by flags, progress, and a run that can be resumed."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Iterator
+from contextlib import closing
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from tyro import MISSING
+from tyro.conf import FlagCreatePairsOff, Positional, arg
+
+from ham import recipes, tasks
+from ham.cli.arguments import Backend, optional, parse
+from ham.config import Architecture, Run, Training
+from ham.errors import InputError
+
+if TYPE_CHECKING:
+    from ham.learn.loop import Epoch, Step
+    from ham.runs import RunFolder
+
+COMMAND = "ham train"
+TEST_EXAMPLES = 2500
+
+
+@dataclass(frozen=True)
+class Way:
+    """How training is run and shown; none of it changes the result."""
+
+    backend: Backend = None
+    """Engine to run on; by default $HAM_BACKEND, or auto."""
+    threads: int = 1
+    """Threads to run on; plain PyTorch is fastest with one."""
+    tensorboard: FlagCreatePairsOff[bool] = False
+    """Write TensorBoard files into the run's folder too."""
+    evaluate: FlagCreatePairsOff[bool] = False
+    """Print the test and generalisation error at the end."""
+
+
+@dataclass(frozen=True)
+class New:
+    """Train a model on a task. Defaults are those of the task's recipe; a flag changes one setting.
+
+    To continue a run that was stopped: ham train --resume DIR
+    """
+
+    task: Positional[Annotated[str, arg(metavar="TASK")]]
+    """A task's name (see ham tasks), or file.py:Class, which runs that file's code."""
+    model: Architecture
+    training: Training
+    seed: int
+    way: Annotated[Way, arg(name="")]
+    out: Annotated[Path | None, optional("DIR")] = None
+    """Folder of the run; by default runs/TASK-SEED."""
+    recipe: Annotated[str | None, optional("NAME_OR_FILE")] = None
+    """Take the defaults from another recipe, or from a config.json."""
+
+
+@dataclass(frozen=True)
+class Resumed:
+    """Continue a run that was stopped, to the same result as if it never had been."""
+
+    resume: Annotated[Path, arg(metavar="DIR")]
+    """Folder of the run."""
+    way: Annotated[Way, arg(name="")]
+
+
+def train(argv: list[str]) -> int:
+    """Start or resume a run and follow it to its end."""
+    if any(word.partition("=")[0] == "--resume" for word in argv):
+        resumed = _resumed(argv)
+        return _follow(None, resumed.resume, resumed.way)
+    start = _defaults(argv)
+    new = parse(
+        New, argv, COMMAND, New(start.task or MISSING, start.model, start.training, start.seed, Way())
+    )
+    run = Run(_canonical(new.task), new.model, new.training, new.seed)
+    return _follow(run, new.out or _folder_for(run), new.way)
+
+
+def _resumed(argv: list[str]) -> Resumed:
+    try:
+        return parse(Resumed, argv, COMMAND)
+    except InputError as error:
+        raise InputError(f"--resume continues a run with the settings it was begun with: {error}") from None
+
+
+def _defaults(argv: list[str]) -> Run:
+    """The run that the flags change: the recipe asked for, or that of the task."""
+    task = argv[0] if argv and not argv[0].startswith("-") else None
+    if name := _value_of("--recipe", argv):
+        run = _recipe(name)
+        return replace(run, task=task) if task else run
+    if task:
+        return recipe_for(task)
+    if "--help" in argv or "-h" in argv:
+        return Run("")
+    raise InputError(
+        f"name the task first, as in: {COMMAND} sort --seed 1; there are {', '.join(tasks.names())}"
+    )
+
+
+def recipe_for(task: str) -> Run:
+    """The recipe of a task, or the general defaults for one that has none."""
+    task = _canonical(task)
+    if task in recipes.names():
+        return recipes.get(task)
+    return Run(task, Architecture(kind="raw-ham" if tasks.get(task).online else "lstm+ham"))
+
+
+def _recipe(name: str) -> Run:
+    if name in recipes.names():
+        return recipes.get(name)
+    from ham.runs import read_text
+
+    if not Path(name).is_file():
+        raise InputError(f"{name} is neither a recipe ({', '.join(recipes.names())}) nor a file")
+    return Run.from_json(read_text(Path(name)), name)
+
+
+def _value_of(flag: str, argv: list[str]) -> str | None:
+    for place, word in enumerate(argv):
+        name, equals, value = word.partition("=")
+        if name == flag:
+            return value if equals else "".join(argv[place + 1 : place + 2])
+    return None
+
+
+def _canonical(task: str) -> str:
+    """A task by the name it gives itself; one in a file stays where it is."""
+    return task if ".py:" in task else tasks.get(task).name
+
+
+def _folder_for(run: Run) -> Path:
+    return Path("runs") / f"{run.task.rpartition(':')[2].lower()}-{run.seed}"
+
+
+def _follow(run: Run | None, path: Path, way: Way) -> int:
+    """Train a new run in a folder, or without one the run that is there."""
+    from ham import show
+    from ham.cli import engine
+    from ham.learn import loop
+    from ham.runs import RunFolder
+
+    engine.prepare(way.backend, way.threads)
+    folder = RunFolder(path)
+    if way.tensorboard:
+        _writer()
+    if run is None:
+        run = folder.run()
+    else:
+        _check(run)
+        folder.begin(run)
+    engine.announce(run.model)
+    try:
+        with folder.locked():
+            done = _batches_done(folder, run)
+            with closing(loop.train(run, folder)) as events:
+                logged = _logged(events, path, run) if way.tensorboard else events
+                show.training(logged, run, done)
+    except KeyboardInterrupt:
+        print(f"ham: stopped; continue with: {COMMAND} --resume {path}", file=sys.stderr)
+        return 130
+    print(_summary(folder, run, path))
+    if way.evaluate:
+        _evaluate(path, run)
+    return 0
+
+
+def _check(run: Run) -> None:
+    """Refuse a run that cannot begin before anything is written."""
+    from ham.tree import capacity_for
+
+    task = tasks.get(run.task)
+    run.model.build(task)
+    if (least := capacity_for(task.shortest)) > run.training.leaves:
+        raise InputError(f"{task.name} needs at least {least} leaves, got {run.training.leaves}")
+
+
+def _batches_done(folder: RunFolder, run: Run) -> int:
+    saved = folder.read_state()
+    return saved[1].get("epoch", 0) * run.training.batches + saved[1].get("batch", 0) if saved else 0
+
+
+def _summary(folder: RunFolder, run: Run, path: Path) -> str:
+    best = [record for record in folder.metrics() if record.get("best")][-1]
+    reached = "" if best["leaves"] == run.training.leaves else f" (of {run.training.leaves} wanted)"
+    return (
+        f"best validation error {best['error']:.2f}% with {best['leaves']} leaves{reached}; "
+        f"measure it with: ham evaluate {path}"
+    )
+
+
+def _evaluate(path: Path, run: Run) -> None:
+    from ham import runs
+    from ham.cli import evaluate
+
+    trained = runs.load(path, run.task)
+    print(f"{trained.task.name}, test seed {run.seed}")
+    evaluate.table(evaluate.both_protocols(trained, TEST_EXAMPLES, run.seed))
+
+
+def _writer() -> type:
+    try:
+        from torch.utils.tensorboard import SummaryWriter
+    except ImportError:
+        raise InputError("--tensorboard needs a package: pip install 'ham-memory[tensorboard]'") from None
+    return SummaryWriter
+
+
+def _logged(events: Iterable[Step | Epoch], path: Path, run: Run) -> Iterator[Step | Epoch]:
+    """The events, each epoch's numbers written for TensorBoard as they pass."""
+    with closing(_writer()(str(path / "tensorboard"))) as writer:
+        for event in events:
+            if not hasattr(event, "batch"):
+                for name, value in asdict(event).items():
+                    if isinstance(value, (int, float)) and name != "epoch":
+                        writer.add_scalar(name, value, event.epoch * run.training.batches)
+            yield event
