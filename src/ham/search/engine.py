@@ -1,0 +1,300 @@
+"""The trials of a search, run by Ray Tune.
+
+Notable choices: Ray is given trial numbers and nothing else, so what a trial is cannot depend on
+how many workers there are or which of them gets it. A trial's state is its run's folder on storage
+that all nodes share, not a checkpoint of Ray's: a retry after a lost worker, and a new driver after
+a dead one, both go on from there. So a search is resumed from its folder alone, without Ray's
+pickled snapshot of the driver, which is some seconds old and treats a search that ran out of time
+as done.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import shutil
+import socket
+import time
+import traceback
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager, suppress
+from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, Protocol
+
+from ham.errors import InputError
+from ham.search.plan import ERROR, Outcome, Plan, SearchFolder, TrialFolder, outcomes, standings
+
+if TYPE_CHECKING:
+    from ray.tune.schedulers import TrialScheduler
+
+LOST_WORKERS = 5
+"""How often a trial may lose its worker, or fail, before Ray gives it up."""
+REDUCTION = 3
+"""Of the trials that reach a rung, one in so many goes on; the next rung is as many times as far."""
+FIRST_RUNG = 0.1
+"""Share of its epochs that every trial gets."""
+SECONDS_FOR_THE_LAST_OWNER = 60.0
+OBJECT_STORE = 100 << 20
+"""Nothing but small dictionaries goes through Ray's object store."""
+
+
+@dataclass(frozen=True)
+class Way:
+    """Where and for how long a search runs; none of it changes what a trial is."""
+
+    address: str | None = None
+    """A Ray cluster; None is this machine alone."""
+    workers: int | None = None
+    cores: int = 1
+    hours: float | None = None
+
+    def __post_init__(self) -> None:
+        for name, value in (("workers", self.workers), ("cores", self.cores)):
+            if value is not None and value < 1:
+                raise InputError(f"{name} must be at least 1, got {value}")
+        if self.hours is not None and not 0 < self.hours < 10_000:
+            raise InputError(f"hours must be above 0 and below 10,000, got {self.hours}")
+        if self.address is not None and self.address.startswith("ray://"):
+            raise InputError(
+                f"run ham on a machine of the cluster, with --address auto, not through {self.address}"
+            )
+
+
+class Screen(Protocol):
+    """Who is told of what happens to the trials."""
+
+    def running(self, number: int) -> None: ...
+    def reported(self, number: int, standing: dict[str, Any]) -> None: ...
+    def lost(self, number: int) -> None: ...
+    def ended(self, outcome: Outcome) -> None: ...
+
+
+def run(folder: SearchFolder, plan: Plan, way: Way, screen: Screen) -> None:
+    """Run the trials that have not ended yet, until they have or the time is over."""
+    done = [outcome for outcome in outcomes(folder, plan) if outcome.ended]
+    open_numbers = sorted(set(plan.numbers) - {outcome.number for outcome in done})
+    if not open_numbers:
+        return
+    with _connected(way):
+        from ray import tune
+
+        scheduler = tune.schedulers.FIFOScheduler() if plan.sweep else _halving(folder, plan, done)
+        tuner = tune.Tuner(
+            tune.with_resources(trial, {"cpu": way.cores}),
+            param_space={
+                "folder": str(folder.path),
+                "cores": way.cores,
+                "number": tune.grid_search(open_numbers),
+            },
+            tune_config=tune.TuneConfig(
+                scheduler=scheduler,
+                max_concurrent_trials=way.workers,
+                time_budget_s=None if way.hours is None else way.hours * 3600,
+                reuse_actors=True,
+                trial_name_creator=_name_of,
+                trial_dirname_creator=_name_of,
+            ),
+            run_config=tune.RunConfig(
+                name="ray",
+                storage_path=str(folder.path),
+                failure_config=tune.FailureConfig(max_failures=LOST_WORKERS),
+                callbacks=[_announcer(folder, plan, screen)],
+                verbose=0,
+            ),
+        )
+        tuner.fit()
+    shutil.rmtree(folder.path / "ray", ignore_errors=True)
+
+
+def trial(config: dict[str, Any]) -> None:
+    """One trial, in a worker of Ray's, wherever that is: train the run of this number to its end."""
+    import torch
+    from ray import tune
+
+    import ham
+    from ham.learn.loop import Diverged, Epoch, train
+
+    folder = SearchFolder(config["folder"])
+    if not folder.path.is_dir():
+        raise InputError(
+            f"node {socket.gethostname()} does not see {folder.path}: a search's folder must be on storage "
+            "that all nodes share, under the same path"
+        )
+    plan = folder.plan()
+    ham.set_backend(plan.backend)  # type: ignore[arg-type]
+    torch.set_num_threads(config["cores"])
+    number = config["number"]
+    here = folder.trial(number)
+    run = plan.run(number)
+    with _alone(here):
+        here.prepare(run)
+        with suppress(FileNotFoundError):
+            (here.path / ERROR).unlink()
+        before = here.outcome(number, run)
+        for standing in list(standings(before.records))[-1:]:
+            tune.report(standing)  # so that Ray knows where it stands, even if nothing is left to do
+        if before.ended:
+            return
+        try:
+            with closing(train(run, here)) as events:
+                for event in events:
+                    if isinstance(event, Epoch):
+                        tune.report(list(standings(here.metrics()))[-1])
+        except Diverged as error:
+            here.end("diverged", len(here.metrics()), str(error))
+        except Exception:
+            here.fail(traceback.format_exc())
+            raise
+
+
+@contextmanager
+def _alone(folder: TrialFolder) -> Iterator[None]:
+    """Hold a trial's folder, which its last, dying worker may not have let go of yet."""
+    folder.path.mkdir(parents=True, exist_ok=True)
+    until = time.monotonic() + SECONDS_FOR_THE_LAST_OWNER
+    while True:
+        lock = folder.locked()
+        try:
+            lock.__enter__()
+            break
+        except InputError:
+            if time.monotonic() > until:
+                raise
+            time.sleep(0.2)
+    try:
+        yield
+    finally:
+        lock.__exit__(None, None, None)
+
+
+def _halving(folder: SearchFolder, plan: Plan, done: Sequence[Outcome]) -> TrialScheduler:
+    """Asynchronous successive halving (ASHA), told of the trials that ended before."""
+    from ray.tune.schedulers import ASHAScheduler
+
+    class Halving(ASHAScheduler):
+        def on_trial_result(self, tune_controller, trial, result):
+            decision = super().on_trial_result(tune_controller, trial, result)
+            if decision == self.STOP:
+                folder.trial(trial.config["number"]).end("stopped", result["epoch"])
+            return decision
+
+    epochs = max(plan.run(number).training.epochs for number in plan.numbers)
+    settings: dict[str, Any] = {
+        "time_attr": "epoch",
+        "metric": "score",
+        "mode": "max",
+        "max_t": epochs,
+        "grace_period": max(1, round(FIRST_RUNG * epochs)),
+        "reduction_factor": REDUCTION,
+        "stop_last_trials": False,
+    }
+    scheduler = Halving(**settings)
+    for outcome in done:
+        stand_in: Any = SimpleNamespace(trial_id=f"before-{outcome.number}")
+        scheduler.on_trial_add(None, stand_in)  # type: ignore[arg-type]
+        for standing in standings(outcome.records):
+            # The plain scheduler's method: what it decides now must not end the trial again.
+            ASHAScheduler.on_trial_result(scheduler, None, stand_in, standing)  # type: ignore[arg-type]
+    return scheduler
+
+
+def _announcer(folder: SearchFolder, plan: Plan, screen: Screen) -> Any:
+    from ray.tune import Callback
+
+    class Announcer(Callback):
+        """Passes on what happens; Ray's own tables and logs are off."""
+
+        def __init__(self, screen: Screen) -> None:
+            self.screen = screen
+
+        def __getstate__(self) -> dict[str, Any]:
+            return {}  # Ray pickles its driver, for a restore that is not used here
+
+        def on_trial_start(self, iteration, trials, trial, **info):
+            self.screen.running(trial.config["number"])
+
+        def on_trial_result(self, iteration, trials, trial, result, **info):
+            self.screen.reported(trial.config["number"], result)
+
+        def on_trial_recover(self, iteration, trials, trial, **info):
+            self.screen.lost(trial.config["number"])
+
+        def on_trial_complete(self, iteration, trials, trial, **info):
+            self._ended(trial)
+
+        def on_trial_error(self, iteration, trials, trial, **info):
+            self._ended(trial)
+
+        def _ended(self, trial):
+            number = trial.config["number"]
+            self.screen.ended(folder.trial(number).outcome(number, plan.run(number)))
+
+    return Announcer(screen)
+
+
+def _name_of(trial: Any) -> str:
+    return f"trial-{trial.config['number']:04}"
+
+
+@contextmanager
+def _connected(way: Way) -> Iterator[None]:
+    """A connection to the cluster at an address, or a Ray of our own on this machine's loopback."""
+    ray = import_ray(way)
+    quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.CRITICAL}
+    if way.address is None:
+        cpus = (way.workers * way.cores) if way.workers else (os.cpu_count() or 1)
+        if way.cores > cpus:
+            raise InputError(f"a trial on {way.cores} cores cannot run on this machine's {cpus}")
+        quiet |= {"num_cpus": cpus, "include_dashboard": False, "object_store_memory": OBJECT_STORE}
+        ray.init(address="local", **quiet)
+    else:
+        try:
+            ray.init(address=way.address, **quiet)
+        except (ConnectionError, RuntimeError, ValueError) as error:
+            raise InputError(
+                f"no Ray cluster can be used at {way.address}: {error}; start one with: ray start --head"
+            ) from None
+    try:
+        yield
+    finally:
+        ray.shutdown()
+
+
+def import_ray(way: Way) -> Any:
+    """Ray, told before it is imported to be quiet, to phone nobody and to stay on this machine."""
+    settings = {
+        "RAY_USAGE_STATS_ENABLED": "0",
+        "RAY_CHDIR_TO_TRIAL_DIR": "0",
+        "RAY_AIR_NEW_OUTPUT": "0",
+        "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",
+        "TUNE_DISABLE_SIGINT_HANDLER": "1",
+        "TUNE_GLOBAL_CHECKPOINT_S": "3600",
+        "TUNE_WARN_EXCESSIVE_EXPERIMENT_CHECKPOINT_SYNC_THRESHOLD_S": "0",
+    }
+    if way.address is None:
+        # In spite of its name this is what keeps every process of Ray's on the loopback, on any system.
+        settings["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"
+    for name, value in settings.items():
+        os.environ.setdefault(name, value)
+    try:
+        import ray
+        import ray.tune
+    except ImportError as error:
+        raise InputError(
+            f"ham tune and ham sweep run on Ray, which is not installed ({error}): "
+            "pip install 'ham-memory[tune]'"
+        ) from None
+    logging.getLogger("ray").setLevel(logging.CRITICAL)
+    return ray
+
+
+def on_this_machine(backend: str) -> str:
+    """The engine that `auto` means here; all trials get the same, wherever they run."""
+    if backend != "auto":
+        return backend
+    try:
+        from ham.ops import native
+    except ImportError:
+        return "reference"
+    return "native" if native.available() else "reference"
