@@ -42,6 +42,8 @@ COMMANDS = {
     "train": Command("ham.cli.train:train", "train a model on a task", raw=True),
     "evaluate": Command("ham.cli.evaluate:evaluate", "measure the error of a trained model"),
     "solve": Command("ham.cli.solve:solve", "let a trained model answer your own questions"),
+    "tune": Command("ham.search.commands:tune", "search for good hyper-parameters, on one machine or many"),
+    "sweep": Command("ham.search.commands:sweep", "train one recipe from many seeds"),
     "tasks": Command("ham.cli.tasks:tasks", "list the tasks"),
     "check-task": Command("ham.cli.tasks:check_task", "say what is wrong with a task of your own"),
     "doctor": Command("ham.doctor:doctor", "show what this installation runs on, and how fast"),
