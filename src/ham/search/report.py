@@ -9,10 +9,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from ham.evaluate import wilson
 from ham.runs import write_whole
 from ham.search.plan import Outcome, Plan, SearchFolder, ranked
-from ham.search.space import Range, setting, short, shown
+from ham.search.space import Choice, Range, setting, short, shown
 
 BEST, RESULTS, FIGURE = "best.json", "results.json", "search.png"
 MOST_SHOWN = 10
@@ -117,7 +119,9 @@ def in_words(plan: Plan, outcomes: Sequence[Outcome]) -> str:
 
 def figure(path: Path, plan: Plan, outcomes: Sequence[Outcome]) -> bool:
     """Error over each setting that was searched, coloured by the tree reached; whether there was any."""
+    from matplotlib import colormaps
     from matplotlib.figure import Figure
+    from matplotlib.ticker import NullFormatter
 
     measured = [outcome for outcome in outcomes if outcome.best is not None]
     names = [name for name in plan.space if len({setting(outcome.run, name) for outcome in measured}) > 1]
@@ -128,23 +132,24 @@ def figure(path: Path, plan: Plan, outcomes: Sequence[Outcome]) -> bool:
     page = Figure(figsize=(4 * columns, 3 * rows), layout="constrained")
     axes = page.subplots(rows, columns, squeeze=False, sharey=True).flat
     trees = sorted({outcome.best["leaves"] for outcome in measured if outcome.best})
+    colours = colormaps["viridis_r"](np.linspace(0.15, 1, len(trees)))
     for name, axis in zip(names, axes, strict=False):
         values = plan.space[name]
-        for place, leaves in enumerate(trees):
+        for leaves, colour in zip(trees, colours, strict=True):
             of_tree = [outcome for outcome in measured if outcome.best and outcome.best["leaves"] == leaves]
-            across = [setting(outcome.run, name) for outcome in of_tree]
-            if not isinstance(values, Range):
-                across = [str(value) for value in across]
             axis.plot(
-                across,
+                [_place(values, outcome, name) for outcome in of_tree],
                 [outcome.best["error"] for outcome in of_tree if outcome.best],
                 "o",
-                color=f"C{place}",
-                alpha=0.7,
+                color=colour,
                 label=f"n = {leaves}",
             )
-        if isinstance(values, Range) and values.log:
+        if isinstance(values, Choice):
+            axis.set_xticks(range(len(values.options)), [shown(option) for option in values.options])
+            axis.set_xlim(-0.5, len(values.options) - 0.5)
+        elif values.log:
             axis.set_xscale("log")
+            axis.xaxis.set_minor_formatter(NullFormatter())
         axis.set_xlabel(short(name))
         axis.set_ylim(-3, 103)
     for axis in list(axes)[len(names) :]:
@@ -155,6 +160,14 @@ def figure(path: Path, plan: Plan, outcomes: Sequence[Outcome]) -> bool:
     page.legend(handles, labels, loc="outside upper center", ncols=len(trees), title="largest tree reached")
     page.savefig(path, dpi=110)
     return True
+
+
+def _place(values: Range | Choice, outcome: Outcome, name: str) -> Any:
+    """Where a trial stands across; at a choice beside the others of the same value, by its number."""
+    value = setting(outcome.run, name)
+    if isinstance(values, Range):
+        return value
+    return values.options.index(value) + (outcome.number * 0.618034 % 1 - 0.5) * 0.4
 
 
 def _record(plan: Plan, outcome: Outcome) -> dict[str, Any]:
