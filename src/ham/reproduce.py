@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -14,7 +13,7 @@ import numpy as np
 from ham.errors import InputError
 from ham.evaluate import Score, evaluate, lengths_for, wilson
 from ham.learn.loop import TEST
-from ham.runs import Trained, load, write_whole
+from ham.runs import Trained, load, shipped, write_whole
 
 Column = Literal["lstm", "lstm+a", "lstm+ham", "raw-ham", "dham"]
 Split = Literal["test", "generalisation"]
@@ -95,33 +94,33 @@ def wanted(
 
 def cells(
     pairs: list[tuple[Column, str]], *, examples: int, seed: int
-) -> Iterator[tuple[Column, str, Split, Cell | None]]:
-    """Evaluate the shipped model behind every cell on fresh examples; None where none is shipped."""
+) -> Iterator[tuple[str, Split, Cell | None]]:
+    """Evaluate the shipped model behind every cell on fresh examples.
+
+    Gives the model's name, the split, and the cell, or None where no such model is shipped.
+    """
     for model, task in pairs:
-        try:
-            trained: Trained | None = load(recipe_of(model, task))
-        except InputError:
-            trained = None
+        name = recipe_of(model, task)
+        trained = load(name) if name in shipped() else None
         for place, split in enumerate(SPLITS):
             if trained is None:
-                yield model, task, split, None
+                yield name, split, None
                 continue
             score, leaves = score_of(trained, split, examples=examples, seed=seed)
             paper = PAPER.get((model, task))
             yield (
-                model,
-                task,
+                name,
                 split,
                 Cell(
-                    model,
-                    task,
-                    split,
-                    leaves,
-                    score.examples,
-                    score.wrong,
-                    score.error,
-                    score.bit_error,
-                    paper[place] if paper else None,
+                    model=model,
+                    task=task,
+                    split=split,
+                    leaves=leaves,
+                    examples=score.examples,
+                    wrong=score.wrong,
+                    error=score.error,
+                    bit_error=score.bit_error,
+                    paper=paper[place] if paper else None,
                 ),
             )
 
@@ -141,11 +140,6 @@ def score_of(trained: Trained, split: Split, *, examples: int, seed: int) -> tup
         rng=rng,
     )
     return score, leaves
-
-
-def fresh_seed() -> int:
-    """A seed that no earlier run has seen."""
-    return int.from_bytes(os.urandom(4), "little")
 
 
 def write(folder: Path, found: list[Cell], seed: int) -> None:

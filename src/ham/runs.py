@@ -31,6 +31,7 @@ from ham.errors import InputError
 from ham.nn import Model
 from ham.tasks import Task
 
+PRETRAINED = Path(__file__).parent / "pretrained"
 CONFIG, METRICS, CHECKPOINT, STATE = (
     "config.json",
     "metrics.jsonl",
@@ -156,17 +157,16 @@ def find(name: str | Path) -> Path:
         return path / CHECKPOINT
     if path.is_file():
         return path
-    shipped = Path(__file__).parent / "pretrained" / str(name).replace("-", "_").lower() / CHECKPOINT
-    if shipped.is_file():
-        return shipped
-    raise InputError(
-        f"{name} is neither a run's folder, nor a checkpoint, nor a shipped model ({_shipped()})"
-    )
+    for candidate in (str(name), str(name).replace("-", "_").lower()):
+        if candidate in shipped():
+            return PRETRAINED / candidate / CHECKPOINT
+    known = ", ".join(shipped()) or "none yet"
+    raise InputError(f"{name} is neither a run's folder, nor a checkpoint, nor a shipped model ({known})")
 
 
-def _shipped() -> str:
-    folder = Path(__file__).parent / "pretrained"
-    return ", ".join(sorted(p.parent.name for p in folder.glob(f"*/{CHECKPOINT}"))) or "none yet"
+def shipped() -> list[str]:
+    """Names of the models that come with the package."""
+    return sorted(path.parent.name for path in PRETRAINED.glob(f"*/{CHECKPOINT}"))
 
 
 def _load_weights(model: Model, tensors: dict[str, Tensor], path: Path) -> None:

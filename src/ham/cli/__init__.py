@@ -44,6 +44,7 @@ COMMANDS = {
     "solve": Command("ham.cli.solve:solve", "let a trained model answer your own questions"),
     "tune": Command("ham.search.commands:tune", "search for good hyper-parameters, on one machine or many"),
     "sweep": Command("ham.search.commands:sweep", "train one recipe from many seeds"),
+    "reproduce": Command("ham.cli.reproduce:reproduce", "print the paper's tables from the shipped models"),
     "tasks": Command("ham.cli.tasks:tasks", "list the tasks"),
     "check-task": Command("ham.cli.tasks:check_task", "say what is wrong with a task of your own"),
     "doctor": Command("ham.doctor:doctor", "show what this installation runs on, and how fast"),
@@ -116,7 +117,7 @@ def _meant(name: str) -> str:
     import difflib
 
     close = difflib.get_close_matches(name, COMMANDS, 1)
-    return f", did you mean {close[0]}?" if close else ""
+    return f" (did you mean {close[0]}?)" if close else ""
 
 
 __all__ = ["COMMANDS", "Command", "main", "one_line", "overview"]
