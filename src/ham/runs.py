@@ -106,7 +106,7 @@ class RunFolder:
     def write_state(self, tensors: Mapping[str, Tensor], progress: Mapping[str, Any]) -> None:
         """Everything that training needs to go on to the same bits."""
         header = {"format": str(FORMAT), "progress": json.dumps(progress)}
-        write_whole(self.path / STATE, tensors_to_bytes(dict(tensors), header))
+        write_whole(self.path / STATE, _in_order(tensors, header))
 
     def read_state(self) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
         path = self.path / STATE
@@ -123,7 +123,7 @@ def save_checkpoint(path: Path, run: Run, weights: Mapping[str, Tensor]) -> None
     """Weights that can be loaded, evaluated and shipped: the run that made them is in the header."""
     contiguous = {name: tensor.detach().clone().contiguous() for name, tensor in weights.items()}
     header = {"format": str(FORMAT), "run": run.to_json()}
-    write_whole(path, tensors_to_bytes(contiguous, header))
+    write_whole(path, _in_order(contiguous, header))
 
 
 def load(name: str | Path, task: str | None = None) -> Trained:
@@ -184,6 +184,15 @@ def _load_weights(model: Model, tensors: dict[str, Tensor], path: Path) -> None:
         if not torch.isfinite(found).all():
             raise InputError(f"{path}: {name} holds values that are not finite")
     model.load_state_dict(tensors)
+
+
+def _in_order(tensors: Mapping[str, Tensor], header: dict[str, str]) -> bytes:
+    """A safetensors file whose bytes depend on its content alone; the library shuffles its header."""
+    data = tensors_to_bytes(dict(tensors), header)
+    size = int.from_bytes(data[:8], "little")
+    described = json.dumps(json.loads(data[8 : 8 + size]), sort_keys=True, separators=(",", ":")).encode()
+    described += b" " * (-len(described) % 8)
+    return len(described).to_bytes(8, "little") + described + data[8 + size :]
 
 
 def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
