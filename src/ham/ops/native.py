@@ -302,6 +302,7 @@ def lstm_ham_episode(
     if inputs.dim() != 3:
         raise InputError(f"inputs must be [batch, leaves, bits], got {tuple(inputs.shape)}")
     batch, leaves, _ = inputs.shape
+    depth_of(leaves)
     _check("inputs", inputs, (batch, leaves, sizes.bits))
     _check("lengths", lengths, (batch,), torch.int64)
     lengths = lengths.clone()
@@ -551,14 +552,13 @@ def _update(call: _Step, tree: Tensor, query: Tensor, parameters, taped: bool) -
     return tape
 
 
-def _own(tree_gradient: Tensor | None, shape: torch.Size) -> Tensor:
-    """A gradient tree that may be changed in place: one of ours, or a copy of somebody else's."""
-    if tree_gradient is None:
-        tree_gradient = torch.zeros(shape)
-    elif not getattr(tree_gradient, "_ham_owns", False):
-        tree_gradient = tree_gradient.clone(memory_format=torch.contiguous_format)
-    tree_gradient._ham_owns = True
-    return tree_gradient
+def _own(ctx, tree_gradient: Tensor) -> Tensor:
+    """The gradient tree, if this chain of accesses made it and may change it; else a copy."""
+    if getattr(tree_gradient, "chain", None) == ctx.chain and tree_gradient.is_contiguous():
+        return tree_gradient
+    copy = tree_gradient.clone(memory_format=torch.contiguous_format)
+    copy.chain = ctx.chain
+    return copy
 
 
 def _step_backward(call: _Step, sizes_of, run, tree_gradient: Tensor, parameters) -> tuple[Tensor, list]:
@@ -582,7 +582,7 @@ class _Attend(torch.autograd.Function):
     def forward(ctx, tree, query, call, *parameters):
         (logits, turns, leaf, value), ctx.tape = _attend(call, tree, query, parameters, taped=True)
         torch.autograd.graph.increment_version(tree)
-        ctx.call, ctx.shape = call, tree.shape
+        ctx.call, ctx.shape, ctx.chain = call, tree.shape, tree.data_ptr()
         ctx.set_materialize_grads(False)
         ctx.mark_dirty(tree)
         ctx.mark_non_differentiable(turns, leaf)
@@ -595,7 +595,7 @@ class _Attend(torch.autograd.Function):
         parameters = ctx.saved_tensors
         if d_tree is None and d_logits is None and d_value is None:
             return (None,) * (3 + len(parameters))
-        d_tree = _own(d_tree, ctx.shape)
+        d_tree = _own(ctx, torch.zeros(ctx.shape) if d_tree is None else d_tree)
         call = ctx.call
         d_logits = d_logits if d_logits is None else d_logits.contiguous()
         d_value = d_value if d_value is None else d_value.contiguous()
@@ -611,7 +611,7 @@ class _Update(torch.autograd.Function):
     @staticmethod
     def forward(ctx, tree, query, call, held, *parameters):
         ctx.tape = _update(call, tree, query, parameters, taped=True) if call.count else None
-        ctx.call, ctx.held = call, held
+        ctx.call, ctx.held, ctx.chain = call, held, tree.data_ptr()
         ctx.set_materialize_grads(False)
         ctx.mark_dirty(tree)
         ctx.save_for_backward(*parameters)
@@ -623,7 +623,7 @@ class _Update(torch.autograd.Function):
         parameters = ctx.saved_tensors
         if d_tree is None or not ctx.call.count:
             return d_tree, *(None,) * (3 + len(parameters))
-        d_tree = _own(d_tree, d_tree.shape)
+        d_tree = _own(ctx, d_tree)
         calls = library()
         d_query, gradients = _step_backward(
             ctx.call, calls.ham_update_sizes, calls.ham_update_backward, d_tree, parameters

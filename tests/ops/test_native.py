@@ -1,0 +1,414 @@
+"""The native engine against the reference in float64: every value and every gradient.
+
+A tolerance is earned, not chosen: the engine's error may be at most twice what plain PyTorch
+makes in float32 on the same problem. Workspaces start as NaN throughout.
+"""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import dataclass
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import ham
+from ham.errors import InputError
+from ham.nn.lstm_ham import LSTMHAM
+from ham.nn.memory import HAM, forced
+from ham.nn.raw_ham import RawHAM
+from ham.ops import Episode, native
+from ham.tree import depth_of
+
+pytestmark = pytest.mark.skipif(not native.available(), reason=native.why_not() or "available")
+
+WIDTHS = st.sampled_from([1, 2, 3, 4, 7, 8, 20, 33])
+FIELDS = ("outputs", "turn_logits", "turns", "leaves", "queries", "tree")
+
+
+@pytest.fixture(autouse=True)
+def nan_in_workspaces(monkeypatch):
+    monkeypatch.setattr(native, "fill_workspaces_with_nan", True)
+
+
+@dataclass
+class Problem:
+    """A model, a batch for it, and the gradients that come back to its results."""
+
+    model: torch.nn.Module
+    inputs: torch.Tensor
+    lengths: torch.Tensor
+    asked: torch.Tensor
+    uniforms: torch.Tensor | None
+    leaves: int
+
+    def run(self, backend: str, dtype=torch.float32, *, seed=0, **options) -> tuple[Episode, list[torch.Tensor]]:
+        ham.set_backend(backend)
+        model = copy.deepcopy(self.model).to(dtype)
+        uniforms = None if self.uniforms is None else self.uniforms.to(dtype)
+        episode = model(
+            self.inputs.to(dtype), self.lengths, self.asked, leaves=self.leaves, uniforms=uniforms, **options
+        )
+        rng = torch.Generator().manual_seed(seed)
+        loss = (episode.outputs * torch.randn(episode.outputs.shape, generator=rng)).sum()
+        loss = loss + (episode.log_probs * torch.randn(episode.turns.shape, generator=rng)).sum()
+        loss = loss + (episode.entropies * torch.randn(episode.turns.shape, generator=rng)).sum()
+        loss.backward()
+        gradients = [
+            torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
+            for parameter in model.parameters()
+        ]
+        return episode, gradients
+
+
+@st.composite
+def problems(draw, decisions=("forced",), largest=6) -> Problem:
+    torch.manual_seed(draw(st.integers(0, 10_000)))
+    leaves = 2 ** draw(st.integers(0, largest))
+    batch = draw(st.sampled_from([1, 2, 5, 15, 16, 17, 33, 40]))
+    features, bits, size, hidden = (draw(WIDTHS) for _ in range(4))
+    depth = draw(st.integers(1, 2))
+    longest = draw(st.integers(1, 7))
+    asked = torch.randint(0, longest + 1, (batch,))
+    asked[draw(st.integers(0, batch - 1))] = longest
+    lengths = torch.randint(0, leaves + 1, (batch,))
+    lengths[0] = draw(st.sampled_from([0, leaves]))
+    if draw(st.booleans()):
+        every = draw(st.integers(1, 3))
+        model = LSTMHAM(
+            features, bits, cells=draw(WIDTHS), size=size, hidden=hidden, depth=depth, every=every
+        )
+        slots = leaves
+    else:
+        every = 1
+        model = RawHAM(features, bits, size=size, hidden=hidden, depth=depth)
+        slots = longest
+    for parameter in model.parameters():
+        if parameter.dim() == 1:
+            torch.nn.init.normal_(parameter, std=0.3)
+    time = longest * every
+    kind = draw(st.sampled_from(decisions))
+    uniforms = None
+    if kind == "forced":
+        uniforms = forced(torch.randint(0, leaves, (batch, time)), leaves)
+    elif kind == "sampled":
+        uniforms = torch.rand(batch, time, depth_of(leaves))
+    return Problem(model, torch.randn(batch, slots, features), lengths, asked, uniforms, leaves)
+
+
+EPSILON = 2**-24
+
+
+def error(found: torch.Tensor, right: torch.Tensor) -> float:
+    """The largest error, in units of the largest right value (of 1, if that is smaller)."""
+    if not right.numel():
+        return 0.0
+    right = right.detach().double()
+    return (found.detach().double() - right).abs().max().item() / max(1.0, right.abs().max().item())
+
+
+def assert_as_good(found, plain, right, names):
+    """All together at most twice plain float32's error; one alone may be a little less lucky."""
+    errors = [error(*pair) for pair in zip(found, right, strict=True)]
+    allowed = [error(*pair) for pair in zip(plain, right, strict=True)]
+    for name, one, plain_one in zip(names, errors, allowed, strict=True):
+        assert one <= 2 * plain_one + 32 * EPSILON, name
+    assert norm(errors) <= 2 * norm(allowed) + 2 * EPSILON
+
+
+def norm(errors: list[float]) -> float:
+    return (sum(one**2 for one in errors) / len(errors)) ** 0.5
+
+
+@settings(max_examples=30)
+@given(problems(), st.booleans())
+def test_values_and_gradients_match_float64(problem, final_tree):
+    right, right_gradients = problem.run("reference", torch.float64, final_tree=final_tree)
+    plain, plain_gradients = problem.run("reference", final_tree=final_tree)
+    found, gradients = problem.run("native", final_tree=final_tree)
+    assert torch.equal(found.turns, right.turns)
+    assert torch.equal(found.leaves, right.leaves)
+    assert (found.tree is not None) == final_tree
+    values = ["outputs", "turn_logits", "log_probs", "entropies", "queries"] + ["tree"] * final_tree
+    of = [[getattr(episode, name) for name in values] for episode in (found, plain, right)]
+    assert_as_good(*of, values)
+    names = [name for name, _ in problem.model.named_parameters()]
+    assert_as_good(gradients, plain_gradients, right_gradients, names)
+
+
+@settings(max_examples=15)
+@given(problems(decisions=("sampled", "greedy")))
+def test_decisions_match_the_reference(problem):
+    """The same random numbers lead to the same leaves."""
+    right, _ = problem.run("reference")
+    found, _ = problem.run("native")
+    assert torch.equal(found.turns, right.turns)
+    assert torch.equal(found.leaves, right.leaves)
+    torch.testing.assert_close(found.turn_logits, right.turn_logits, rtol=1e-4, atol=1e-4)
+
+
+@settings(max_examples=10)
+@given(problems(decisions=("sampled", "greedy", "forced")))
+def test_without_gradients_the_results_are_the_same_bits(problem):
+    with_tape, _ = problem.run("native", final_tree=True)
+    ham.set_backend("native")
+    batch = (problem.inputs, problem.lengths, problem.asked)
+    with torch.no_grad():
+        full = problem.model(*batch, leaves=problem.leaves, uniforms=problem.uniforms, final_tree=True)
+        brief = problem.model(*batch, leaves=problem.leaves, uniforms=problem.uniforms, keep=False)
+    for field in FIELDS:
+        assert torch.equal(getattr(full, field), getattr(with_tape, field)), field
+    assert torch.equal(brief.outputs, full.outputs)
+    assert brief.turn_logits.shape[1] == brief.leaves.shape[1] == brief.queries.shape[1] == 0
+
+
+def big_problem(model_class=LSTMHAM, batch=70, leaves=32) -> Problem:
+    torch.manual_seed(3)
+    model = model_class(10, 11)
+    asked = torch.randint(0, leaves + 2, (batch,))
+    asked[-1] = leaves + 1
+    inputs = torch.randn(batch, leaves if model_class is LSTMHAM else leaves + 1, 10)
+    uniforms = torch.rand(batch, leaves + 1, depth_of(leaves))
+    return Problem(model, inputs, torch.randint(0, leaves + 1, (batch,)), asked, uniforms, leaves)
+
+
+@pytest.mark.parametrize("model_class", [LSTMHAM, RawHAM])
+def test_the_number_of_threads_changes_no_bit(model_class):
+    problem = big_problem(model_class)
+    before = torch.get_num_threads()
+    runs = []
+    try:
+        for threads in (1, 2, 3, 16):
+            torch.set_num_threads(threads)
+            runs.append(problem.run("native", final_tree=True))
+    finally:
+        torch.set_num_threads(before)
+    first, first_gradients = runs[0]
+    for episode, gradients in runs[1:]:
+        for field in FIELDS:
+            assert torch.equal(getattr(episode, field), getattr(first, field)), field
+        for a, b in zip(gradients, first_gradients, strict=True):
+            assert torch.equal(a, b)
+
+
+def test_an_example_does_not_depend_on_its_neighbours():
+    problem = big_problem()
+    whole, _ = problem.run("native", final_tree=True)
+    order = torch.randperm(70)
+    shuffled = Problem(
+        problem.model,
+        problem.inputs[order],
+        problem.lengths[order],
+        problem.asked[order],
+        problem.uniforms[order],
+        problem.leaves,
+    )
+    again, _ = shuffled.run("native", final_tree=True)
+    for field in FIELDS:
+        assert torch.equal(getattr(again, field), getattr(whole, field)[order]), field
+
+
+def test_two_episodes_alive_at_once():
+    problem = big_problem()
+    expected = problem.run("native")[1]
+    ham.set_backend("native")
+    losses = []
+    for _ in range(2):
+        model = copy.deepcopy(problem.model)
+        episode = model(
+            problem.inputs, problem.lengths, problem.asked, leaves=problem.leaves, uniforms=problem.uniforms
+        )
+        rng = torch.Generator().manual_seed(0)
+        loss = (episode.outputs * torch.randn(episode.outputs.shape, generator=rng)).sum()
+        loss = loss + (episode.log_probs * torch.randn(episode.turns.shape, generator=rng)).sum()
+        loss = loss + (episode.entropies * torch.randn(episode.turns.shape, generator=rng)).sum()
+        losses.append((loss, model))
+    for loss, model in losses:
+        loss.backward(retain_graph=True)
+        first = [parameter.grad.clone() for parameter in model.parameters() if parameter.grad is not None]
+        model.zero_grad()
+        loss.backward()
+        second = [parameter.grad for parameter in model.parameters() if parameter.grad is not None]
+        for a, b in zip(first, second, strict=True):
+            assert torch.equal(a, b)
+        found = [p.grad if p.grad is not None else torch.zeros_like(p) for p in model.parameters()]
+        for a, b in zip(found, expected, strict=True):
+            assert torch.equal(a, b)
+    with pytest.raises(RuntimeError, match="backward through the graph a second time"):
+        losses[0][0].backward()
+
+
+def test_parameters_changed_before_backward_are_noticed():
+    problem = big_problem(batch=3, leaves=4)
+    ham.set_backend("native")
+    episode = problem.model(
+        problem.inputs, problem.lengths, problem.asked, leaves=problem.leaves, uniforms=problem.uniforms
+    )
+    with torch.no_grad():
+        problem.model.output.weight.add_(1)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        episode.outputs.sum().backward()
+
+
+def test_nan_in_a_parameter_comes_out_where_the_reference_has_it():
+    problem = big_problem(batch=3, leaves=4)
+    for name in ("memory.join.0.weight", "memory.embed.0.bias", "controller.weight_hh"):
+        model = copy.deepcopy(problem.model)
+        with torch.no_grad():
+            dict(model.named_parameters())[name].fill_(torch.nan)
+            episodes = []
+            for backend in ("reference", "native"):
+                ham.set_backend(backend)
+                episodes.append(model(problem.inputs, problem.lengths, problem.asked, leaves=4))
+        right, found = episodes
+        for field in ("outputs", "turn_logits", "queries"):
+            assert torch.equal(getattr(found, field).isnan(), getattr(right, field).isnan()), (name, field)
+        assert right.turn_logits.isnan().any()
+
+
+@settings(max_examples=15)
+@given(st.data())
+def test_single_accesses_match_float64(data):
+    """A controller of one's own: a chain of attend and update, some examples idle, some reads extra."""
+    torch.manual_seed(data.draw(st.integers(0, 10_000)))
+    leaves, batch = 2 ** data.draw(st.integers(0, 6)), data.draw(st.sampled_from([1, 3, 16, 17, 40]))
+    features, query, size, hidden = (data.draw(WIDTHS) for _ in range(4))
+    memory = HAM(features, query, size, hidden=hidden, depth=data.draw(st.integers(1, 2)))
+    x, queries = torch.randn(batch, leaves, features), torch.randn(4, batch, query)
+    ways, idle = torch.randint(0, leaves, (4, batch)), torch.rand(4, batch) < 0.3
+    final = torch.randn(batch, 2 * leaves, size)
+
+    def run(backend, dtype):
+        ham.set_backend(backend)
+        module = copy.deepcopy(memory).to(dtype)
+        asked = queries.detach().to(dtype).requires_grad_()
+        rng = torch.Generator().manual_seed(1)
+        state = module.init(x.to(dtype))
+        loss = 0
+        values = []
+        for step in range(4):
+            read = module.attend(state, asked[step], leaf=ways[step])
+            values += [read.value, read.turn_logits]
+            loss = loss + (read.value * torch.randn(read.value.shape, generator=rng)).sum()
+            loss = loss + (read.turn_logits * torch.randn(read.turn_logits.shape, generator=rng)).sum()
+            if step == 1:
+                again = module.attend(state, read.value.new_ones(batch, query), leaf=ways[3])
+                loss = loss + again.value.sum()
+                continue
+            active = None if step == 0 else ~idle[step]
+            state = module.update(state, read, asked[step] * 0.5, active=active)
+        loss = loss + (state.tree * final).sum()
+        loss.backward()
+        gradients = [p.grad if p.grad is not None else torch.zeros_like(p) for p in module.parameters()]
+        return [*values, state.tree.detach(), asked.grad, *gradients]
+
+    found, plain = run("native", torch.float32), run("reference", torch.float32)
+    right = run("reference", torch.float64)
+    assert_as_good(found, plain, right, range(len(right)))
+
+
+def test_an_access_touches_one_path_only():
+    ham.set_backend("native")
+    memory = HAM(3, 5, 7)
+    with torch.no_grad():
+        state = memory.init(torch.randn(20, 16, 3))
+        before = state.tree.clone()
+        read = memory.attend(state, torch.randn(20, 5))
+        after = memory.update(state, read, torch.randn(20, 5)).tree
+    path = {(row, int(read.leaf[row] + 16) >> up) for row in range(20) for up in range(5)}
+    changed = {tuple(index) for index in (before != after).any(-1).nonzero().tolist()}
+    assert changed <= path
+    assert {(row, int(read.leaf[row]) + 16) for row in range(20)} <= changed
+
+
+def test_a_large_memory_needs_no_tape():
+    """2^16 leaves: the indices, and that time and memory do not explode."""
+    ham.set_backend("native")
+    model = LSTMHAM(4, 3, cells=8, size=8, hidden=8).eval()
+    leaves = 2**16
+    with torch.no_grad():
+        episode = model(
+            torch.rand(2, leaves, 4), torch.tensor([leaves, 5]), torch.tensor([50, 3]), leaves=leaves
+        )
+    assert episode.outputs.shape == (2, 50, 3)
+    assert int(episode.leaves.max()) < leaves
+    assert torch.isfinite(episode.outputs).all()
+
+
+class TestRefusals:
+    """Nothing unchecked reaches the engine."""
+
+    def call(self, **changes):
+        model = LSTMHAM(3, 2, cells=4, size=5, hidden=6)
+        parameters = [*model.memory.parameters(), *model.controller.parameters(), *model.output.parameters()]
+        arguments = dict(
+            parameters=parameters,
+            inputs=torch.zeros(2, 4, 3),
+            lengths=torch.tensor([4, 1]),
+            durations=torch.tensor([3, 2]),
+            uniforms=torch.rand(2, 3, 2),
+            timesteps=3,
+            every=1,
+        )
+        for name, change in changes.items():
+            arguments[name] = change(arguments[name])
+        return native.lstm_ham_episode(**arguments)
+
+    def test_what_is_right_passes(self):
+        assert self.call()[0].shape == (2, 3, 2)
+
+    @pytest.mark.parametrize(
+        ("name", "change", "message"),
+        [
+            ("inputs", lambda x: x[:, :3], "leaves must be a power of two, got 3"),
+            ("inputs", lambda x: x[0], r"inputs must be \[batch, leaves, bits\]"),
+            ("inputs", lambda x: torch.zeros(2, 4, 9), r"inputs must have shape \(2, 4, 3\)"),
+            ("inputs", lambda x: x[:0], "lengths must have shape"),
+            ("inputs", lambda x: x.fill_(torch.nan), "inputs must be finite, got nan at flat index 0"),
+            ("lengths", lambda x: x + 1, "lengths must be between 0 and 4, got 5"),
+            ("lengths", lambda x: x - 2, "lengths must be between 0 and 4, got -1"),
+            ("lengths", lambda x: x[:1], r"lengths must have shape \(2,\)"),
+            ("durations", lambda x: x + 1, "durations must be between 0 and 3, got 4"),
+            ("durations", lambda x: -x, "durations must be between 0 and 3, got -3"),
+            ("uniforms", lambda x: x[..., :1], r"uniforms must have shape \(2, 3, 2\)"),
+            ("uniforms", lambda x: x * torch.inf, "uniforms must be finite"),
+            ("every", lambda x: 0, "every must be at least 1"),
+            ("parameters", lambda x: x[:-1], "LSTM.HAM has 16 or 26 parameter tensors, got 25"),
+            ("parameters", lambda x: [x[1], *x[1:]], "embed weight 1 must be a matrix"),
+            ("parameters", lambda x: [*x[:8], torch.zeros(6, 7), *x[9:]], "search weight 1 must have shape"),
+            ("parameters", lambda x: [torch.zeros(3, 6).T, *x[1:]], "embed weight 1 must be contiguous"),
+        ],
+    )
+    def test_values(self, name, change, message):
+        with pytest.raises(InputError, match=message):
+            self.call(**{name: change})
+
+    @pytest.mark.parametrize(
+        ("name", "change", "message"),
+        [
+            ("inputs", lambda x: x.double(), "inputs must be torch.float32, got torch.float64"),
+            ("lengths", lambda x: x.int(), "lengths must be torch.int64, got torch.int32"),
+            ("durations", lambda x: x.float(), "durations must be torch.int64"),
+            ("uniforms", lambda x: x.double(), "uniforms must be torch.float32"),
+            ("parameters", lambda x: [x[0], x[1].double(), *x[2:]], "embed bias 1 must be torch.float32"),
+        ],
+    )
+    def test_types(self, name, change, message):
+        with pytest.raises(TypeError, match=message):
+            self.call(**{name: change})
+
+    def test_single_accesses(self):
+        memory = HAM(3, 4, 5)
+        tree, query = torch.zeros(2, 8, 5), torch.zeros(2, 4)
+        leaf = torch.tensor([0, 4])
+        with pytest.raises(InputError, match="leaf must be between 0 and 3, got 4"):
+            native.update(tree, leaf, query, None, memory.write, memory.join)
+        native.update(tree, leaf, query, torch.tensor([True, False]), memory.write, memory.join)
+        with pytest.raises(InputError, match="query must have shape|search weight 1 must have shape"):
+            native.attend(tree, torch.zeros(2, 3), torch.rand(2, 2), memory.search)
+        with pytest.raises(InputError, match="tree must be contiguous"):
+            native.attend(torch.zeros(5, 8, 2).permute(2, 1, 0), query, torch.rand(2, 2), memory.search)
+        with pytest.raises(InputError, match="query must be finite"):
+            native.attend(tree, query + torch.nan, torch.rand(2, 2), memory.search)
