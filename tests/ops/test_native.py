@@ -254,6 +254,7 @@ def test_parameters_changed_before_backward_are_noticed():
 
 def test_nan_in_a_parameter_comes_out_where_the_reference_has_it():
     problem = big_problem(batch=3, leaves=4)
+    problem.asked[:] = 5
     for name in ("memory.join.0.weight", "memory.write.gate.0.bias", "controller.weight_hh"):
         model = copy.deepcopy(problem.model)
         with torch.no_grad():
