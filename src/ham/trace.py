@@ -13,14 +13,18 @@ import math
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import torch
 
+from ham.answer import memory_for
 from ham.errors import InputError
-
-if TYPE_CHECKING:
-    from ham.runs import Trained
+from ham.nn import HAM, SoftHAM
+from ham.ops import reference
+from ham.runs import Trained
+from ham.tasks import Task
+from ham.tree import depth_of, path_to
 
 FORMAT = "ham-trace"
 VERSION = 1
@@ -134,19 +138,15 @@ def traces(trained: Trained, questions: Sequence[Any], *, leaves: int | None = N
     encoded = [trained.task.encode(question) for question in questions]
     by_size: dict[int, list[int]] = defaultdict(list)
     for place, rows in enumerate(encoded):
-        by_size[leaves_for(trained, len(rows)) if leaves is None else leaves].append(place)
+        size = memory_for(trained, len(rows)) if leaves is None else leaves
+        if len(rows) > size:
+            raise InputError(f"the question has {len(rows)} rows and does not fit into {size} leaves")
+        by_size[size].append(place)
     found: dict[int, Trace] = {}
     for size, places in by_size.items():
         batch = _run(trained, [questions[place] for place in places], [encoded[place] for place in places], size)
         found.update(zip(places, batch, strict=True))
     return [found[place] for place in range(len(questions))]
-
-
-def leaves_for(trained: Trained, rows: int) -> int:
-    """The smallest memory that holds so many rows and is no smaller than any trained on."""
-    from ham.tree import capacity_for
-
-    return max(capacity_for(rows), trained.run.training.start)
 
 
 def portable(trained: Trained) -> dict[str, Any]:
@@ -168,8 +168,6 @@ def portable(trained: Trained) -> dict[str, Any]:
 
 
 def _hard_memory(trained: Trained) -> None:
-    from ham.nn import HAM, SoftHAM
-
     memory = getattr(trained.model, "memory", None)
     if not isinstance(memory, HAM) or isinstance(memory, SoftHAM):
         kind = "a soft memory reads every leaf" if isinstance(memory, SoftHAM) else "it has no tree"
@@ -178,15 +176,9 @@ def _hard_memory(trained: Trained) -> None:
 
 def _run(trained: Trained, questions: list, encoded: list[np.ndarray], leaves: int) -> list[Trace]:
     """Run a batch on the reference engine, which is the definition, and split it into traces."""
-    import torch
-
-    from ham.ops import reference
-    from ham.tree import depth_of, path_to
-
     model, task = trained.model, trained.task
     targets = [task.targets(question) for question in questions]
-    # As in evaluation: for as long as an answer is asked for.
-    asked = torch.tensor([_last(counted) for _, counted in targets]) * model.every
+    asked = torch.tensor([len(counted) for _, counted in targets]) * model.every
     lengths = torch.tensor([len(rows) for rows in encoded])
     batch, timesteps = len(questions), int(asked.max())
     inputs = torch.zeros(batch, max(len(rows) for rows in encoded), task.features)
@@ -249,11 +241,7 @@ def _run(trained: Trained, questions: list, encoded: list[np.ndarray], leaves: i
     return result
 
 
-def _last(counted: np.ndarray) -> int:
-    return int(np.flatnonzero(counted)[-1]) + 1 if counted.any() else 0
-
-
-def _output(task: Any, probabilities: list[float], target: np.ndarray, counts: bool) -> Output:
+def _output(task: Task, probabilities: list[float], target: np.ndarray, counts: bool) -> Output:
     bits = np.array([p > 0.5 for p in probabilities], np.float32)
     return Output(
         probabilities=probabilities,
@@ -264,7 +252,7 @@ def _output(task: Any, probabilities: list[float], target: np.ndarray, counts: b
     )
 
 
-def _item(task: Any, bits: np.ndarray) -> Any:
+def _item(task: Task, bits: np.ndarray) -> Any:
     if task.ends and bits[-1] > 0.5:
         return END
     item = task.answer_item(bits[: task.answer_bits])

@@ -1,0 +1,474 @@
+// The page: reads what was typed, runs the network, and plays the run. A position is 0 for the
+// start and then four phases a timestep: search, read and answer, write, rejoin.
+const App = (() => {
+  const PHASES = 4;
+  const BEAT = 900; // milliseconds of a phase at speed 1
+  const SPEEDS = [0.25, 0.5, 1, 2, 4, 8, 16, 64];
+  const SIZES = [4, 8, 16, 32, 64, 128, 256, 512, 1024];
+  const CHANGES_SHOWN = 11;
+
+  const $ = (id) => document.getElementById(id);
+  const { itemText } = Tasks;
+
+  function element(name, kind, ...children) {
+    const made = document.createElement(name);
+    if (kind) made.className = kind;
+    made.append(...children);
+    return made;
+  }
+
+  const count = (number) => number.toLocaleString("en");
+  const plural = (number, word) => `${count(number)} ${word}${number === 1 ? "" : "s"}`;
+
+  const data = JSON.parse($("data").textContent);
+  const models = new Map();
+  const tasks = Tasks.all.filter((task) => data.models.some((model) => model.task === task.name));
+  let task, trace, view, position, applied, values, slots, history, visitsAt;
+  let playing = false;
+  let speed = 1;
+
+  function modelOf(name) {
+    if (!models.has(name)) models.set(name, Network.load(data.models.find((model) => model.task === name)));
+    return models.get(name);
+  }
+
+  // --- asking -------------------------------------------------------------------------------
+
+  function choose(name, text) {
+    task = Tasks.byName[name];
+    for (const radio of document.getElementsByName("task")) radio.checked = radio.value === name;
+    $("about").textContent = task.about;
+    $("hint").textContent = `Type ${task.hint}.`;
+    $("input").value = text ?? task.example;
+    ask();
+  }
+
+  // Run what is in the field; false, and a line beside it, if it cannot be read.
+  function ask() {
+    try {
+      const made = Tasks.trace(task, modelOf(task.name), $("input").value);
+      complain("");
+      begin(made);
+      return true;
+    } catch (error) {
+      if (!(error instanceof Tasks.InputError)) throw error;
+      complain(error.message);
+      return false;
+    }
+  }
+
+  function complain(message) {
+    $("problem").textContent = message && `Cannot run this: ${message}.`;
+    $("input").setAttribute("aria-invalid", Boolean(message));
+  }
+
+  function begin(made) {
+    pause();
+    trace = made;
+    values = trace.tree.slice();
+    applied = 0;
+    visitsAt = new Map();
+    trace.steps.forEach((step, t) => {
+      if (!visitsAt.has(step.leaf)) visitsAt.set(step.leaf, []);
+      visitsAt.get(step.leaf).push(t);
+    });
+    history = task.online ? task.history(trace.question) : null;
+    labels = task.labels(trace.question);
+    view.show(trace, describe, (row) => (task.online ? labels[row].replace("push ", "+") : labels[row]));
+    $("scrub").max = last();
+    buildTape();
+    seek(0);
+  }
+
+  let labels = [];
+  const last = () => PHASES * trace.steps.length;
+  const timestep = () => Math.max(0, Math.ceil(position / PHASES) - 1);
+  const phase = () => (position === 0 ? -1 : (position - 1) % PHASES);
+
+  // --- playing ------------------------------------------------------------------------------
+
+  function seek(to, fresh = false) {
+    position = Math.max(0, Math.min(last(), to));
+    const t = timestep();
+    // Whole timesteps first, forwards or backwards; then the phases of this one.
+    while (applied < t) for (const change of changesOf(applied++)) values[change.node] = change.after;
+    while (applied > t) for (const change of changesOf(--applied)) values[change.node] = change.before;
+    const now = values.slice();
+    const changes = trace.steps.length ? changesOf(t) : [];
+    if (phase() >= 2) now[changes[0].node] = changes[0].after;
+    if (phase() === 3) for (const change of changes) now[change.node] = change.after;
+    draw(now, fresh);
+  }
+
+  const changesOf = (t) => [trace.steps[t].written, ...trace.steps[t].rejoined];
+
+  function play() {
+    if (position >= last()) seek(0);
+    playing = true;
+    document.body.classList.add("playing");
+    $("play").setAttribute("aria-label", "Pause");
+    $("play-word").textContent = "Pause";
+    $("caption").setAttribute("aria-live", "off");
+    let before = performance.now();
+    let owed = 1;
+    const tick = (time) => {
+      if (!playing) return;
+      owed += (Math.min(time - before, 250) * speed) / BEAT;
+      before = time;
+      if (owed >= 1) {
+        seek(position + Math.floor(owed), true);
+        owed %= 1;
+      }
+      if (position >= last()) pause();
+      else requestAnimationFrame(tick);
+    };
+    requestAnimationFrame(tick);
+  }
+
+  function pause() {
+    playing = false;
+    document.body.classList.remove("playing");
+    $("play").setAttribute("aria-label", "Play");
+    $("play-word").textContent = "Play";
+    $("caption").setAttribute("aria-live", "polite");
+  }
+
+  function go(to) {
+    pause();
+    seek(to, true);
+  }
+
+  // To the same phase of another timestep; from the start to the end of the first.
+  const jump = (timesteps) => go(position + timesteps * PHASES);
+
+  // --- drawing ------------------------------------------------------------------------------
+
+  function draw(now, fresh) {
+    const t = timestep();
+    const p = phase();
+    const step = trace.steps[t];
+    view.paint(now, {
+      path: step ? step.path : [1],
+      pRight: step ? step.p_right : [],
+      phase: p,
+      fresh: fresh && (p === 0 || p === 3),
+      labels: leafLabel,
+      visits: (leaf) => visited(leaf).map((time) => time + 1),
+      visitedLeaves: () => [...visitsAt.keys()].filter((leaf) => visited(leaf).length),
+    });
+    $("caption").replaceChildren(...caption(step, t, p));
+    for (const item of $("phases").children) item.classList.toggle("now", Number(item.dataset.phase) === p);
+    $("scrub").value = position;
+    const clock = p < 0 ? "start" : `timestep ${count(t + 1)} of ${count(trace.steps.length)}`;
+    $("clock").textContent = clock;
+    $("scrub").setAttribute("aria-valuetext", $("caption").textContent);
+    $("start").disabled = $("back").disabled = position === 0;
+    $("end").disabled = $("step").disabled = position === last();
+    drawTape();
+    drawWork(t, p);
+    drawChanges(step, p);
+  }
+
+  // Timesteps so far at which a leaf was accessed.
+  function visited(leaf) {
+    const until = phase() >= 1 ? timestep() : timestep() - 1;
+    return (visitsAt.get(leaf) ?? []).filter((time) => time <= until);
+  }
+
+  // Under a leaf: its item; in a data structure, the operation that wrote there last.
+  function leafLabel(leaf) {
+    if (!task.online) return labels[leaf] ?? "";
+    const until = phase() >= 2 ? timestep() : timestep() - 1;
+    const times = (visitsAt.get(leaf) ?? []).filter((time) => time <= until);
+    if (!times.length) return "";
+    const operation = trace.question[times.at(-1)];
+    return operation === "pop" ? "pop" : `+${itemText(operation)}`;
+  }
+
+  function describe(node) {
+    const { leaves } = trace;
+    const span = leaves >> (31 - Math.clz32(node));
+    const first = node * span - leaves + 1;
+    const t = timestep();
+    const level = phase() >= 0 ? (trace.steps[t]?.path.indexOf(node) ?? -1) : -1;
+    const p = level >= 0 ? trace.steps[t].p_right[level] : undefined;
+    const label = node >= leaves ? leafLabel(node - leaves) : "";
+    const what = node >= leaves ? `Leaf ${first}${label ? `, ${label}` : ""}` : `${node === 1 ? "Root" : `Node ${node}`}, above leaves ${first} to ${first + span - 1}`;
+    const way = p === undefined ? (level >= 0 ? ". Accessed in this timestep" : "") : `. p(right) is ${p.toFixed(4)}, so the way goes ${p > 0.5 ? "right" : "left"}`;
+    return `${what}${way}.`;
+  }
+
+  function caption(step, t, p) {
+    const strong = (words) => element("b", "", words);
+    if (!trace.steps.length) return ["There is nothing to do."];
+    if (p < 0) {
+      return task.online
+        ? [`The memory is empty: ${count(trace.leaves)} leaves of zeros. `, strong("Play"), " to feed it the operations one at a time."]
+        : [`${plural(labels.length, "item")} lie in the leaves of a memory with ${trace.leaves} leaves. Every node above was joined from its two children. `, strong("Play"), " to watch."];
+    }
+    const label = leafLabel(step.leaf);
+    const leaf = `leaf ${count(step.leaf + 1)}`;
+    const head = strong(`Timestep ${count(t + 1)}${task.online ? `, ${labels[t]}` : ""}. `);
+    if (p === 0) {
+      const turns = step.p_right.map((q) => (q > 0.5 ? "right" : "left"));
+      const holds = task.online ? "" : label ? `, which holds ${label}` : ", which is empty";
+      return [head, `From the root: ${turns.join(", ")}. The network arrives at ${leaf}${holds}.`];
+    }
+    if (p === 1) return [head, ...said(step)];
+    if (p === 2) {
+      return [head, `It overwrites ${leaf} with new numbers, its note of what happened there.`];
+    }
+    const tail = position === last() ? [" ", strong(finished())] : [];
+    return [head, `The ${step.rejoined.length} nodes above are joined again from their children; all others stay as they were.`, ...tail];
+  }
+
+  function said(step) {
+    const leaf = `leaf ${count(step.leaf + 1)}`;
+    const { output } = step;
+    if (!output) return [`It reads ${leaf}; the answer comes at a later timestep.`];
+    if (output.expected === null) return [`It reads ${leaf}. A push asks for no answer.`];
+    const name = (item) => (item === "end" ? "“that was all”" : itemText(item));
+    const verdict = output.right ? "right" : output.item === "end" || output.expected === "end" || itemText(output.item) !== itemText(output.expected) ? `wrong: it should be ${name(output.expected)}` : "wrong in one of its bits";
+    return [`It reads ${leaf} and answers `, element("b", "", name(output.item)), `, which is ${verdict}.`];
+  }
+
+  const outputs = () => trace.steps.map((step) => step.output).filter(Boolean);
+
+  function finished() {
+    const asked = outputs().filter((output) => output.expected !== null);
+    const right = asked.filter((output) => output.right).length;
+    if (!asked.length) return "Done; nothing was asked.";
+    return trace.right ? `Done: every output is right.` : `Done: ${right} of ${asked.length} outputs are right.`;
+  }
+
+  // --- the answer ---------------------------------------------------------------------------
+
+  function buildTape() {
+    const head = element("div", "slot head");
+    if (task.online) head.append(element("span", "", "operation"));
+    head.append(element("span", "", "network"), element("span", "", "truth"));
+    slots = outputs().map((output, i) => {
+      const slot = element("div", "slot");
+      if (task.online) slot.append(element("span", "operation", labels[i]));
+      const network = element("span", "said", "");
+      const truth = output.expected === null ? "" : itemText(output.expected);
+      slot.append(network, element("span", "truth", truth));
+      return { slot, network, output, shown: null };
+    });
+    $("answer-name").textContent = task.online ? "Operations and answers" : "Answer";
+    $("tape").replaceChildren(head, ...slots.map(({ slot }) => slot));
+    $("tape").scrollLeft = 0;
+    $("inside-box").hidden = !task.online;
+    if (task.online) $("inside-title").textContent = task.inside;
+  }
+
+  function drawTape() {
+    const { every } = modelOf(task.name);
+    const given = phase() >= 1 ? timestep() + 1 : timestep();
+    const known = Math.floor(given / every);
+    const current = phase() < 0 ? -1 : Math.floor(timestep() / every);
+    let right = 0;
+    let asked = 0;
+    slots.forEach((entry, i) => {
+      const { output, network, slot } = entry;
+      const shown = i < known;
+      if (shown && output.expected !== null) {
+        asked++;
+        right += output.right;
+      }
+      slot.classList.toggle("now", i === current);
+      if (shown === entry.shown) return;
+      entry.shown = shown;
+      network.textContent = shown ? (output.expected === null ? "–" : itemText(output.item)) : "";
+      const kind = !shown && output.expected !== null ? "" : output.expected === null ? "unasked" : output.right ? "right" : "wrong";
+      network.className = `said ${kind}`;
+      const bits = Array.from(output.probabilities, (p) => p.toFixed(3)).join(" ");
+      network.title = shown && output.expected !== null ? `p(bit is 1): ${bits}` : "";
+      network.setAttribute("aria-label", shown && kind ? `${network.textContent}, ${kind === "unasked" ? "nothing asked" : kind}` : "not yet");
+    });
+    const box = $("tape");
+    const slot = slots[Math.max(0, current)]?.slot;
+    if (slot && (slot.offsetLeft + slot.offsetWidth > box.scrollLeft + box.clientWidth || slot.offsetLeft - 90 < box.scrollLeft)) {
+      box.scrollLeft = slot.offsetLeft - box.clientWidth / 2;
+    }
+    const verdict = $("verdict");
+    verdict.textContent = asked ? `${count(right)} of ${count(asked)} right${asked === slots.filter(({ output }) => output.expected !== null).length ? "" : " so far"}` : "";
+    verdict.className = `verdict ${asked ? (right === asked ? "right" : "wrong") : ""}`;
+    if (task.online) {
+      const done = phase() >= 2 ? timestep() + 1 : timestep();
+      const inside = done ? history[done - 1].inside : [];
+      const chips = inside.map((item) => element("li", "", item));
+      $("inside").replaceChildren(...(chips.length ? chips : [element("li", "none", "nothing")]));
+    }
+  }
+
+  // --- work and changes ---------------------------------------------------------------------
+
+  // The tree touches the path, and the path's siblings when it rejoins; attention every cell.
+  const touchedBy = (leaves) => 2 * Math.log2(leaves) + 1;
+
+  function drawWork(t, p) {
+    const steps = p < 0 ? 0 : t + 1;
+    const cells = task.online ? trace.leaves : trace.rows.length;
+    const tree = steps * touchedBy(trace.leaves);
+    const attention = steps * cells;
+    const most = Math.max(trace.steps.length * Math.max(cells, touchedBy(trace.leaves)), 1);
+    $("bar-tree").style.width = `${(100 * tree) / most}%`;
+    $("bar-attention").style.width = `${(100 * attention) / most}%`;
+    $("work-tree").textContent = plural(tree, "node");
+    $("work-attention").textContent = plural(attention, "cell");
+    $("work-note").textContent =
+      `A timestep touches ${touchedBy(trace.leaves)} of the tree’s nodes (the path, and its siblings to rejoin), ` +
+      `where softmax attention looks at all ${count(cells)} cells.` +
+      (trace.leaves < 1024 ? ` With 1,024 leaves it is ${touchedBy(1024)} against 1,024.` : "");
+  }
+
+  function drawChanges(step, p) {
+    const box = $("changes");
+    if (!step || p < 1) {
+      box.replaceChildren(element("span", "", "Nothing yet: it is still on its way down."));
+      if (p < 0) box.firstChild.textContent = "Nothing yet.";
+      return;
+    }
+    const shown = p === 1 ? [] : p === 2 ? [step.written] : changesOf(timestep()).slice(0, CHANGES_SHOWN);
+    const picture = ({ node }, numbers) => TreeView.picture(numbers, 8, view.top(node));
+    const made = shown.map((change, i) => {
+      const name = i ? (change.node === 1 ? "root, rejoined" : `node ${change.node}, rejoined`) : `leaf ${step.leaf + 1}, written`;
+      return element("div", "change",
+        element("span", `name ${i ? "joined" : "written"}`, name),
+        element("div", "both", picture(change, change.before), "→", picture(change, change.after)));
+    });
+    if (p === 1) {
+      made.push(element("div", "change",
+        element("span", "name", `leaf ${step.leaf + 1}, read`),
+        element("div", "both", picture(step.written, step.value))));
+    }
+    box.replaceChildren(...made);
+  }
+
+  function showTip(node, entry) {
+    const tip = $("tip");
+    tip.hidden = !node || !entry;
+    if (tip.hidden) return;
+    const numbers = view.values[node];
+    const table = element("div", "numbers");
+    table.style.gridTemplateColumns = `repeat(${TreeView.grid(numbers.length)}, auto)`;
+    table.append(...Array.from(numbers, (number) => element("span", "", number.toFixed(2))));
+    const [first, ...rest] = describe(node).split(". ");
+    tip.replaceChildren(element("p", "", element("strong", "", first)), ...rest.map((line) => element("p", "", line)), table);
+    const { scrollLeft, clientWidth } = $("scroller");
+    const offset = $("tree").getBoundingClientRect().left - $("scroller").getBoundingClientRect().left + scrollLeft;
+    const x = offset + entry.x;
+    const { w, h } = view.layout;
+    const rightOf = x + w / 2 + 14;
+    const fits = rightOf + tip.offsetWidth < scrollLeft + clientWidth;
+    const left = fits ? rightOf : Math.max(scrollLeft + 4, x - w / 2 - 14 - tip.offsetWidth);
+    tip.style.left = `${left}px`;
+    tip.style.top = `${Math.max(2, Math.min(entry.y + h / 2 - tip.offsetHeight / 2, view.layout.height - tip.offsetHeight))}px`;
+  }
+
+  // --- wiring -------------------------------------------------------------------------------
+
+  function keys(event) {
+    if (event.ctrlKey || event.altKey || event.metaKey) return;
+    const typing = event.target.matches("textarea, select, input[type=radio], summary, .tape");
+    const onButton = event.target.matches("button");
+    if (event.key === "Escape") view.inspect(null);
+    if (typing || (onButton && (event.key === " " || event.key === "Enter"))) return;
+    const onScrub = event.target === $("scrub");
+    const actions = {
+      " ": () => (playing ? pause() : play()),
+      ArrowRight: () => (event.shiftKey ? jump(1) : go(position + 1)),
+      ArrowLeft: () => (event.shiftKey ? jump(-1) : go(position - 1)),
+      Home: () => go(0),
+      End: () => go(last()),
+    };
+    if (!(event.key in actions) || (onScrub && !event.shiftKey && event.key !== " ")) return;
+    event.preventDefault();
+    actions[event.key]();
+  }
+
+  function options(select, entries, chosen) {
+    select.replaceChildren(
+      ...entries.map(([value, words]) => {
+        const option = element("option", "", words);
+        option.value = value;
+        option.selected = value === chosen;
+        return option;
+      }),
+    );
+  }
+
+  function start() {
+    if (!tasks.length) {
+      $("notice").textContent = "This page was made without any trained model: there is nothing to run yet.";
+      $("notice").hidden = false;
+      $("main").hidden = true;
+      return;
+    }
+    view = new TreeView.View($("tree"), $("scroller"), showTip);
+    $("tasks").append(
+      ...tasks.map((each) => {
+        const radio = element("input");
+        Object.assign(radio, { type: "radio", name: "task", value: each.name });
+        radio.addEventListener("change", () => choose(each.name));
+        return element("label", "", radio, element("span", "", each.title));
+      }),
+    );
+    options($("size"), SIZES.map((size) => [size, `${count(size)}`]), 8);
+    options($("speed"), SPEEDS.map((each) => [each, `${each}×`]), speed);
+    $("ask").addEventListener("submit", (event) => {
+      event.preventDefault();
+      if (!ask()) return;
+      const { bottom } = $("tree").getBoundingClientRect();
+      if (bottom > innerHeight) $("stage").scrollIntoView({ block: "start" });
+      play();
+    });
+    $("input").addEventListener("keydown", (event) => {
+      if (event.key !== "Enter" || event.shiftKey || event.isComposing) return;
+      event.preventDefault();
+      $("ask").requestSubmit();
+    });
+    $("roll").addEventListener("click", () => {
+      $("input").value = task.show(task.random(Number($("size").value)));
+      ask();
+    });
+    $("play").addEventListener("click", () => (playing ? pause() : play()));
+    $("start").addEventListener("click", () => go(0));
+    $("end").addEventListener("click", () => go(last()));
+    $("back").addEventListener("click", () => go(position - 1));
+    $("step").addEventListener("click", () => go(position + 1));
+    $("scrub").addEventListener("input", () => {
+      pause();
+      seek(Number($("scrub").value));
+    });
+    $("speed").addEventListener("change", () => {
+      speed = Number($("speed").value);
+      document.body.style.setProperty("--beat", `${BEAT / speed}ms`);
+    });
+    document.body.style.setProperty("--beat", `${BEAT}ms`);
+    document.addEventListener("keydown", keys);
+    new ResizeObserver(() => seek(position)).observe($("scroller"));
+    const asked = tasks.some((each) => each.name === data.start.task) ? data.start.task : tasks[0].name;
+    choose(asked, data.start.task === asked ? data.start.input : undefined);
+    // What was asked for on the command line could not be read: show why, over the example.
+    if (!trace) {
+      const message = $("problem").textContent;
+      choose(asked);
+      $("problem").textContent = message;
+    }
+  }
+
+  start();
+
+  // For tests and the console: a trace in the documented format.
+  return {
+    tasks: tasks.map((each) => each.name),
+    trace: (name, text) => Tasks.trace(Tasks.byName[name], modelOf(name), text),
+    random: (name, size) => Tasks.byName[name].show(Tasks.byName[name].random(size)),
+    rows: (name, text) => Tasks.byName[name].rows(Tasks.byName[name].parse(text)),
+    at: () => ({ task: task.name, position, last: last(), playing, leaves: trace.leaves, text: trace.text }),
+    seek: go,
+  };
+})();
+window.ham = App;
