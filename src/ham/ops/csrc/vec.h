@@ -31,7 +31,8 @@ HAM_INLINE void store(float* p, Vec v) { *reinterpret_cast<Vec*>(p) = v; }
 HAM_INLINE Bits load_bits(const int32_t* p) { return *reinterpret_cast<const Bits*>(p); }
 HAM_INLINE Vec4 load4(const float* p) { return *reinterpret_cast<const LooseVec4*>(p); }
 HAM_INLINE void store4(float* p, Vec4 v) { *reinterpret_cast<LooseVec4*>(p) = v; }
-HAM_INLINE Vec splat(float x) { return Vec{} + x; }
+// x - 0 is x for every x, -0 included, so this is a bare broadcast; 0 + x would be an addition.
+HAM_INLINE Vec splat(float x) { return x - Vec{}; }
 
 // Comparisons with NaN are false, so these two let a NaN through, as torch does.
 HAM_INLINE Vec relu(Vec x) { return x < 0.f ? Vec{} : x; }
