@@ -1,8 +1,8 @@
 """Under test every shape is checked; the engine is plain PyTorch unless a test asks for both."""
 
-from jaxtyping import install_import_hook
+import jaxtyping
 
-install_import_hook("ham", "beartype.beartype")
+jaxtyping.install_import_hook("ham", "beartype.beartype")
 
 import hypothesis  # noqa: E402
 import pytest  # noqa: E402
@@ -28,6 +28,14 @@ def plain_pytorch():
     torch.manual_seed(0)
     yield
     ham.set_backend("reference")
+
+
+@pytest.fixture
+def unchecked():
+    """For tests of what happens to wrong shapes when nobody checks them, as outside of tests."""
+    jaxtyping.config.update("jaxtyping_disable", True)
+    yield
+    jaxtyping.config.update("jaxtyping_disable", False)
 
 
 @pytest.fixture(params=["reference", "native"])

@@ -9,6 +9,8 @@ from ham.tasks import Task, bits_of
 from ham.tasks.check import check
 from ham.tasks.reverse import Reverse
 
+pytestmark = pytest.mark.usefixtures("unchecked")
+
 
 def broken(**members):
     return type("Broken", (Reverse,), members)()

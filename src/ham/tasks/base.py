@@ -13,7 +13,7 @@ from functools import cache
 from typing import Any, ClassVar
 
 import numpy as np
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float, Int, Num
 from numpy import ndarray
 
 from ham.errors import InputError
@@ -113,7 +113,7 @@ class Task(ABC):
         """The output bits of one item of an answer."""
         return bits_of(item, self.answer_bits)
 
-    def answer_item(self, row: Float[ndarray, "answer_bits"]) -> Any:
+    def answer_item(self, row: Num[ndarray, "answer_bits"]) -> Any:
         """The item that output bits stand for."""
         return int(number_of(row))
 
@@ -127,7 +127,7 @@ class Task(ABC):
             rows[-1, -1] = 1
         return rows, np.ones(len(rows), bool)
 
-    def read_answer(self, question: Any, symbols: Float[ndarray, "symbols bits"]) -> list:
+    def read_answer(self, question: Any, symbols: Num[ndarray, "symbols bits"]) -> list:
         """The answer in the network's rounded output: what comes before End-Of-Output."""
         if self.ends:
             ends = np.flatnonzero(symbols[:, -1] > 0.5)
@@ -168,7 +168,7 @@ def _all_digits(width: int) -> Float[ndarray, "numbers width"]:
     return _digits(np.arange(1 << width), width)
 
 
-def number_of(bits: Float[ndarray, "*shape width"]) -> Int[ndarray, "*shape"]:
+def number_of(bits: Num[ndarray, "*shape width"]) -> Int[ndarray, "*shape"] | np.integer:
     """The inverse of `bits_of`.
 
     >>> int(number_of(np.array([0., 1., 1., 0.])))
@@ -189,7 +189,7 @@ def within(lengths: Int[ndarray, "batch"], slots: int) -> Bool[ndarray, "batch s
 
 
 def ended(
-    answers: Float[ndarray, "batch symbols answer_bits"], count: Int[ndarray, "batch"]
+    answers: Num[ndarray, "batch symbols answer_bits"], count: Int[ndarray, "batch"]
 ) -> tuple[Float[ndarray, "batch symbols1 bits"], Bool[ndarray, "batch symbols1"]]:
     """Targets and their mask: `count` answers in each example, then End-Of-Output."""
     batch, symbols, width = answers.shape
