@@ -1,0 +1,293 @@
+"""Training can stop anywhere and go on to the same bits, and a bad batch cannot spoil a run."""
+
+import dataclasses
+import json
+
+import pytest
+import torch
+
+from ham import tasks
+from ham.config import Architecture, Run, Training
+from ham.errors import InputError
+from ham.learn import loop
+from ham.learn.adam import Adam
+from ham.learn.flat import FlatParameters
+from ham.learn.loop import Diverged, Epoch, Step, train
+from ham.nn import LSTMHAM
+from ham.runs import CHECKPOINT, STATE, RunFolder, load
+
+TRAINING = Training(
+    batch=8,
+    runs=2,
+    baseline="leave-one-out",
+    epochs=3,
+    batches=5,
+    validation=20,
+    start=2,
+    leaves=4,
+    threshold=1.0,
+    mix=0.5,
+    finish=1,
+)
+RUN = Run("reverse", Architecture(cells=4, size=4, hidden=4), TRAINING, seed=5)
+
+
+def begin(path, run=RUN):
+    folder = RunFolder(path)
+    folder.begin(run)
+    return folder
+
+
+def result(folder):
+    """All that a run leaves, but for the time it took."""
+    records = [{**record, "seconds": 0} for record in folder.metrics()]
+    tensors, progress = folder.read_state()
+    state = {name: tensor.tolist() for name, tensor in tensors.items()}
+    return (folder.path / CHECKPOINT).read_bytes(), records, state, {**progress, "seconds": 0}
+
+
+@pytest.fixture
+def every_batch(monkeypatch):
+    """A report, and so a chance to stop, after every batch."""
+    monkeypatch.setattr(loop, "BATCHES_BETWEEN_REPORTS", 1)
+
+
+@pytest.fixture(scope="module")
+def uninterrupted(tmp_path_factory):
+    import ham
+
+    ham.set_backend("reference")
+    folder = begin(tmp_path_factory.mktemp("whole") / "run")
+    epochs = [epoch for epoch in train(RUN, folder) if isinstance(epoch, Epoch)]
+    assert [epoch.epoch for epoch in epochs] == [1, 2, 3]
+    assert [epoch.phase for epoch in epochs] == ["main", "main", "finish"]
+    assert {epoch.leaves for epoch in epochs} >= {2}
+    return result(folder)
+
+
+@pytest.mark.parametrize("stops", [[1], [2, 3, 1], [5], [6, 8]])
+def test_stopped_and_resumed_comes_to_the_same_bits(tmp_path, every_batch, uninterrupted, stops):
+    folder = begin(tmp_path / "run")
+    for stop in stops:
+        training = train(RUN, folder)
+        for _ in range(stop):
+            next(training)
+        training.close()
+        assert folder.read_state() is not None
+    for _ in train(RUN, folder):
+        pass
+    assert result(folder) == uninterrupted
+
+
+def test_saving_all_the_time_changes_nothing(tmp_path, uninterrupted, monkeypatch):
+    monkeypatch.setattr(loop, "SECONDS_BETWEEN_STATES", -1.0)
+    folder = begin(tmp_path / "run")
+    assert not any(isinstance(step, Step) for step in train(RUN, folder)), "reports are every 20 batches"
+    assert result(folder) == uninterrupted
+
+
+def test_a_finished_run_stays_finished(tmp_path):
+    folder = begin(tmp_path / "run")
+    assert list(train(RUN, folder))
+    before = result(folder)
+    assert list(train(RUN, folder)) == []
+    assert result(folder) == before
+
+
+class Interrupting:
+    """Calls a function, and plays Ctrl-C before or after its n-th call."""
+
+    def __init__(self, function, call, after):
+        self.function, self.left, self.after = function, call, after
+
+    def __call__(self, *arguments, **named):
+        self.left -= 1
+        if self.left == 0 and not self.after:
+            raise KeyboardInterrupt
+        given = self.function(*arguments, **named)
+        if self.left == 0:
+            raise KeyboardInterrupt
+        return given
+
+
+@pytest.mark.parametrize("after", [False, True])
+@pytest.mark.parametrize(
+    ("owner", "name", "call"),
+    [
+        (loop, "objective", 1),
+        (loop, "objective", 9),
+        (loop, "evaluate", 2),
+        (Adam, "step", 1),
+        (Adam, "step", 9),
+        (Adam, "restart", 1),
+        (FlatParameters, "load", 2),
+        (RunFolder, "write_checkpoint", 1),
+        (RunFolder, "write_metrics", 2),
+        (RunFolder, "write_state", 2),
+    ],
+)
+def test_ctrl_c_anywhere_comes_to_the_same_bits(
+    tmp_path, uninterrupted, monkeypatch, owner, name, call, after
+):
+    """Even between the weights' step and the count of it, where the state in memory is torn."""
+    folder = begin(tmp_path / "run")
+    interrupting = Interrupting(getattr(owner, name), call, after)
+    wrapper = interrupting if owner is loop else lambda *a, **k: interrupting(*a, **k)
+    with monkeypatch.context() as patched:
+        patched.setattr(owner, name, wrapper)
+        with pytest.raises(KeyboardInterrupt):
+            for _ in train(RUN, folder):
+                pass
+    assert interrupting.left <= 0
+    for _ in train(RUN, folder):
+        pass
+    assert result(folder) == uninterrupted
+
+
+@pytest.mark.parametrize("bad", [float("nan"), float("inf")])
+def test_a_loss_that_is_no_number_stops_with_its_seed_and_the_state_before(
+    tmp_path, every_batch, monkeypatch, bad
+):
+    good = begin(tmp_path / "good")
+    training = train(RUN, good)
+    for _ in range(3):
+        next(training)
+    training.close()
+
+    folder = begin(tmp_path / "bad")
+    real, calls = loop.objective, iter(range(100))
+
+    def spoilt(*arguments, **named):
+        terms = real(*arguments, **named)
+        return dataclasses.replace(terms, loss=terms.loss * bad) if next(calls) == 3 else terms
+
+    with monkeypatch.context() as patched:
+        patched.setattr(loop, "objective", spoilt)
+        with pytest.raises(Diverged, match=r"at batch 3 \(data seed \[0, 5, 3\], \d leaves\)") as raised:
+            list(train(RUN, folder))
+    assert str(folder.path) in str(raised.value)
+    (expected, where), (found, stopped) = good.read_state(), folder.read_state()
+    assert {**stopped, "seconds": 0} == {**where, "seconds": 0}
+    for name, tensor in expected.items():
+        assert torch.equal(found[name], tensor)
+
+
+def test_a_weight_that_became_infinite_is_not_saved_over_the_last_good_state(
+    tmp_path, every_batch, monkeypatch
+):
+    built = []
+    real = Architecture.build
+    monkeypatch.setattr(Architecture, "build", lambda self, task: built.append(real(self, task)) or built[-1])
+    folder = begin(tmp_path / "run")
+    training = train(RUN, folder)
+    for _ in range(6):
+        report = next(training)
+    assert isinstance(report, Epoch)
+    before = (folder.path / STATE).read_bytes()
+    next(training)
+    # An infinite bias makes an infinite loss, though not an infinite gradient.
+    built[0].output.bias.data[0] = torch.inf
+    with pytest.raises(Diverged, match="not finite at batch 6"):
+        list(training)
+    assert (folder.path / STATE).read_bytes() == before
+
+
+def test_a_state_of_another_model_is_refused_in_one_line(tmp_path):
+    folder = begin(tmp_path / "run")
+    list(train(RUN, folder))
+    wider = dataclasses.replace(RUN, model=Architecture(cells=5, size=4, hidden=4))
+    with pytest.raises(InputError, match="is not of the run in its config") as raised:
+        list(train(wider, folder))
+    assert "\n" not in str(raised.value)
+
+
+def test_a_state_with_strange_progress_is_refused_in_one_line(tmp_path):
+    folder = begin(tmp_path / "run")
+    list(train(RUN, folder))
+    tensors, progress = folder.read_state()
+    folder.write_state(tensors, {**progress, "mood": "good"})
+    with pytest.raises(InputError, match=r"is not of the run in its config.*mood"):
+        list(train(RUN, folder))
+
+
+@pytest.mark.parametrize(("start", "leaves"), [(1, 1), (1, 2)])
+def test_a_task_that_needs_more_leaves_says_so(tmp_path, start, leaves):
+    run = Run("add", RUN.model, dataclasses.replace(TRAINING, start=start, leaves=leaves))
+    with pytest.raises(InputError, match=f"needs at least 4 leaves, got {leaves}"):
+        list(train(run, begin(tmp_path / "run", run)))
+
+
+@pytest.mark.parametrize(
+    ("task", "kind", "soft"),
+    [
+        ("reverse", "lstm+ham", False),
+        ("search", "lstm+ham", False),
+        ("sort", "lstm+ham", True),
+        ("stack", "raw-ham", False),
+        ("queue", "raw-ham", True),
+        ("merge", "lstm", False),
+        ("sort", "lstm+a", False),
+        ("priority_queue", "lstm", False),
+        ("stack", "lstm+a", False),
+    ],
+)
+def test_every_model_trains_and_loads(engine, tmp_path, task, kind, soft):
+    model = Architecture(kind=kind, cells=4, size=4, hidden=4, soft=soft)
+    training = dataclasses.replace(TRAINING, start=1, epochs=3, batches=2, finish=1)
+    folder = begin(tmp_path / "run", Run(task, model, training))
+    epochs = [epoch for epoch in train(folder.run(), folder) if isinstance(epoch, Epoch)]
+    assert len(epochs) == 3
+    assert json.loads(json.dumps(folder.metrics())) == [dataclasses.asdict(epoch) for epoch in epochs]
+    trained = load(folder.path)
+    assert trained.run == folder.run()
+    assert not trained.model.training
+
+
+def test_the_checkpoint_holds_the_best_average_not_the_last_weights(tmp_path):
+    folder = begin(tmp_path / "run")
+    list(train(RUN, folder))
+    tensors, _ = folder.read_state()
+    weights = torch.cat([p.detach().flatten() for p in load(folder.path).model.parameters()])
+    assert torch.equal(weights, tensors["best"])
+    assert not torch.equal(weights, tensors["weights"])
+
+
+def test_another_seed_is_another_run(tmp_path):
+    losses = set()
+    for seed in (0, 1):
+        run = dataclasses.replace(RUN, seed=seed)
+        losses.add(
+            next(e.train_loss for e in train(run, begin(tmp_path / str(seed), run)) if isinstance(e, Epoch))
+        )
+    assert len(losses) == 2
+
+
+def test_adam_is_torchs():
+    torch.manual_seed(0)
+    weights = torch.randn(50)
+    theirs = torch.nn.Parameter(weights.clone())
+    adam, optimiser = Adam(weights), torch.optim.Adam([theirs], lr=0.01)
+    for t in range(30):
+        gradient = torch.randn(50)
+        optimiser.param_groups[0]["lr"] = rate = 0.01 * 0.9**t
+        theirs.grad = gradient
+        optimiser.step()
+        adam.step(gradient, rate)
+    torch.testing.assert_close(weights, theirs.detach())
+
+
+def test_flat_parameters_are_the_models_own():
+    model = LSTMHAM(3, 2, cells=4, size=4, hidden=4)
+    before = [p.detach().clone() for p in model.parameters()]
+    flat = FlatParameters(model)
+    assert all(torch.equal(p, old) for p, old in zip(model.parameters(), before, strict=True))
+    sum(p.sum() for p in model.parameters()).backward()
+    assert (flat.gradient == 1).all()
+    with flat.borrowed(torch.zeros_like(flat.weights)):
+        assert not any(p.any() for p in model.parameters())
+    assert all(torch.equal(p, old) for p, old in zip(model.parameters(), before, strict=True))
+
+
+def test_training_and_validation_never_share_a_seed():
+    assert len({loop.TRAINING, loop.VALIDATION, loop.TEST}) == 3
+    assert tasks.names()
