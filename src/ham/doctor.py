@@ -89,7 +89,7 @@ def _batches_a_second(engine: str) -> float:
     """Train for a few seconds, as `ham train` would."""
     batches = BATCHES[engine]
     training = Training(
-        start=LEAVES, leaves=LEAVES, mix=0, batches=batches, validation=1, epochs=10_000, patience=10_000
+        start=LEAVES, leaves=LEAVES, mix=0.0, batches=batches, validation=1, epochs=10_000, patience=10_000
     )
     run = Run("sort", training=training)
     with TemporaryDirectory() as path:

@@ -31,7 +31,9 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[str]], right: Sequence
         grid.add_column(column, justify="right" if column in right else "left", overflow="fold")
     for row in rows:
         grid.add_row(*map(Text, row))
-    console.print(grid)
+    with console.capture() as captured:
+        console.print(grid)
+    print(captured.get(), end="")  # rich itself would end the program if its reader has gone
 
 
 def percent(value: float) -> str:

@@ -62,5 +62,5 @@ def _essence(boxed: str) -> str:
     essence = re.sub(r"invalid literal for int\(\) with base 10:", "expected a whole number, got", essence)
     essence = re.sub(r"could not convert string to float:", "expected a number, got", essence)
     if len(parts) > 1 and (meant := re.match(r"Perhaps you meant:\s*(--\S+)", parts[1])):
-        essence += f", did you mean {meant[1].rstrip(',')}?"
+        essence += f" (did you mean {meant[1].rstrip(',')}?)"
     return essence[:1].lower() + essence[1:]

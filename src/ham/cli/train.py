@@ -9,7 +9,6 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from tyro import MISSING
 from tyro.conf import FlagCreatePairsOff, Positional, arg
 
 from ham import recipes, tasks
@@ -46,7 +45,7 @@ class New:
     To continue a run that was stopped: ham train --resume DIR
     """
 
-    task: Positional[Annotated[str, arg(metavar="TASK")]]
+    task: Positional[Annotated[str, optional("TASK")]]
     """A task's name (see ham tasks), or file.py:Class, which runs that file's code."""
     model: Architecture
     training: Training
@@ -73,9 +72,7 @@ def train(argv: list[str]) -> int:
         resumed = _resumed(argv)
         return _follow(None, resumed.resume, resumed.way)
     start = _defaults(argv)
-    new = parse(
-        New, argv, COMMAND, New(start.task or MISSING, start.model, start.training, start.seed, Way())
-    )
+    new = parse(New, argv, COMMAND, New(start.task, start.model, start.training, start.seed, Way()))
     run = Run(_canonical(new.task), new.model, new.training, new.seed)
     return _follow(run, new.out or _folder_for(run), new.way)
 
