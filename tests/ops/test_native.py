@@ -44,7 +44,9 @@ class Problem:
     uniforms: torch.Tensor | None
     leaves: int
 
-    def run(self, backend: str, dtype=torch.float32, *, seed=0, **options) -> tuple[Episode, list[torch.Tensor]]:
+    def run(
+        self, backend: str, dtype=torch.float32, *, seed=0, **options
+    ) -> tuple[Episode, list[torch.Tensor]]:
         ham.set_backend(backend)
         model = copy.deepcopy(self.model).to(dtype)
         uniforms = None if self.uniforms is None else self.uniforms.to(dtype)
@@ -407,7 +409,7 @@ class TestRefusals:
         with pytest.raises(InputError, match="leaf must be between 0 and 3, got 4"):
             native.update(tree, leaf, query, None, memory.write, memory.join)
         native.update(tree, leaf, query, torch.tensor([True, False]), memory.write, memory.join)
-        with pytest.raises(InputError, match="query must have shape|search weight 1 must have shape"):
+        with pytest.raises(InputError, match="search weight 1 must have shape"):
             native.attend(tree, torch.zeros(2, 3), torch.rand(2, 2), memory.search)
         with pytest.raises(InputError, match="tree must be contiguous"):
             native.attend(torch.zeros(5, 8, 2).permute(2, 1, 0), query, torch.rand(2, 2), memory.search)

@@ -23,9 +23,17 @@ from pathlib import Path
 
 SOURCES = Path(__file__).parent / "csrc"
 # No -ffast-math: a NaN or an infinity must come out as one. Fusing multiply-adds is wanted.
-FLAGS = ("-O3", "-march=native", "-std=c++17", "-shared", "-fPIC", "-pthread")
-FLAGS += ("-ffp-contract=fast", "-fno-math-errno", "-fno-trapping-math")
-SANITIZE = ("-O1", "-g", "-fno-omit-frame-pointer", "-fsanitize=address,undefined", "-fno-sanitize-recover=all")
+FLAGS: tuple[str, ...] = (
+    *("-O3", "-march=native", "-std=c++17", "-shared", "-fPIC", "-pthread"),
+    *("-ffp-contract=fast", "-fno-math-errno", "-fno-trapping-math"),
+)
+SANITIZE = (
+    "-O1",
+    "-g",
+    "-fno-omit-frame-pointer",
+    "-fsanitize=address,undefined",
+    "-fno-sanitize-recover=all",
+)
 
 
 class BuildError(Exception):
@@ -63,7 +71,9 @@ def build() -> Build:
                 return Build(file, compiler, version, flags, seconds, cached=True)
             seconds = _compile(compiler, flags, file)
     except OSError as error:
-        raise BuildError(f"the cache {folder} cannot be used ({error}); set HAM_CACHE to another folder") from None
+        raise BuildError(
+            f"the cache {folder} cannot be used ({error}); set HAM_CACHE to another folder"
+        ) from None
     return Build(file, compiler, version, flags, seconds, cached=False)
 
 

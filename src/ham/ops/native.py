@@ -9,8 +9,10 @@ from __future__ import annotations
 import ctypes
 import threading
 from collections.abc import Sequence
-from ctypes import POINTER, c_float, c_int64, c_void_p
+from ctypes import POINTER, c_int64, c_void_p
 from dataclasses import dataclass
+from functools import cache
+from itertools import pairwise
 from typing import NamedTuple
 
 import torch
@@ -22,31 +24,35 @@ from ham.ops import compiler
 from ham.tree import depth_of
 
 
+def _fields(kind: type, names: str) -> list:
+    return [(name, kind) for name in names.split()]
+
+
 class _Episode(ctypes.Structure):
     """HamEpisode of csrc/api.h."""
 
-    _fields_ = (
-        [(name, c_int64) for name in "batch leaves timesteps every".split()]
-        + [(name, c_int64) for name in "bits width query hidden outputs depth".split()]
-        + [(name, c_int64) for name in "has_lstm taped threads".split()]
-        + [("parameters", POINTER(c_void_p))]
-        + [(name, c_void_p) for name in "inputs lengths durations uniforms".split()]
-        + [(name, c_void_p) for name in "output_logits turn_logits turns leaf queries tree".split()]
-        + [(name, c_void_p) for name in "tape scratch d_output_logits d_turn_logits".split()]
-        + [("d_parameters", POINTER(c_void_p))]
-    )
+    _fields_ = [
+        *_fields(c_int64, "batch leaves timesteps every bits width query hidden outputs depth"),
+        *_fields(c_int64, "has_lstm taped threads"),
+        *_fields(POINTER(c_void_p), "parameters"),
+        *_fields(c_void_p, "inputs lengths durations uniforms"),
+        *_fields(c_void_p, "output_logits turn_logits turns leaf queries tree tape scratch"),
+        *_fields(c_void_p, "d_output_logits d_turn_logits"),
+        *_fields(POINTER(c_void_p), "d_parameters"),
+    ]
 
 
 class _Step(ctypes.Structure):
     """HamStep of csrc/api.h."""
 
-    _fields_ = (
-        [(name, c_int64) for name in "count leaves width query hidden depth threads".split()]
-        + [("examples", c_void_p), ("parameters", POINTER(c_void_p))]
-        + [(name, c_void_p) for name in "tree queries uniforms leaf turn_logits turns value".split()]
-        + [(name, c_void_p) for name in "tape scratch d_tree d_turn_logits d_value d_queries".split()]
-        + [("d_parameters", POINTER(c_void_p))]
-    )
+    _fields_ = [
+        *_fields(c_int64, "count leaves width query hidden depth threads"),
+        *_fields(c_void_p, "examples"),
+        *_fields(POINTER(c_void_p), "parameters"),
+        *_fields(c_void_p, "tree queries uniforms leaf turn_logits turns value tape scratch"),
+        *_fields(c_void_p, "d_tree d_turn_logits d_value d_queries"),
+        *_fields(POINTER(c_void_p), "d_parameters"),
+    ]
 
 
 @dataclass(frozen=True)
@@ -145,16 +151,26 @@ class _Workspace:
         self.pointer = self.buffer.data_ptr()
 
     def __del__(self):
-        if getattr(self, "buffer", None) is None:
+        buffer, self.buffer = getattr(self, "buffer", None), None
+        # A very large one is for a very large memory, and that is worth giving back.
+        if buffer is None or buffer.numel() > 1 << 26:
             return
         while len(self._free) >= self._kept:
             smallest = min(list(self._free.items()), key=lambda item: item[1].numel(), default=None)
             if smallest is None or self._free.pop(smallest[0], None) is None:
                 break
-        # A very large one is for a very large memory, and that is worth giving back.
-        if self.buffer.numel() <= 1 << 26:
-            self._free[id(self.buffer)] = self.buffer
-        self.buffer = None
+        self._free[id(buffer)] = buffer
+
+
+def _saved(workspace: _Workspace | None) -> Tensor:
+    """A tensor for `save_for_backward` that holds a workspace.
+
+    Autograd lets go of it right after backward, unless the graph is retained; a plain attribute
+    of the context would keep the tape until the next step has made another one.
+    """
+    holder = torch.empty(0)
+    holder.workspace = workspace  # type: ignore[attr-defined]
+    return holder
 
 
 def release_workspaces() -> None:
@@ -209,9 +225,12 @@ class _Sizes(NamedTuple):
 def _mlp(name: str, inputs: int, outputs: int, hidden: int, depth: int) -> list[tuple[str, tuple[int, ...]]]:
     widths = [inputs, hidden, outputs] if depth == 2 else [inputs, outputs]
     named: list[tuple[str, tuple[int, ...]]] = []
-    for layer, (before, after) in enumerate(zip(widths, widths[1:], strict=False), 1):
+    for layer, (before, after) in enumerate(pairwise(widths), 1):
         named += [(f"{name} weight {layer}", (after, before)), (f"{name} bias {layer}", (after,))]
     return named
+
+
+Shapes = tuple[tuple[str, tuple[int, ...]], ...]
 
 
 def _memory_shapes(s: _Sizes) -> list[tuple[str, tuple[int, ...]]]:
@@ -230,21 +249,22 @@ def _lstm_ham_sizes(parameters: Sequence[Tensor]) -> _Sizes:
     outputs = _matrix("output weight", parameters[-2])[0]
     hidden = parameters[0].shape[0] if depth == 2 else 0
     sizes = _Sizes(bits, width, gates // 4, hidden, outputs, depth)
-    cells = sizes.query
-    _check_parameters(
-        parameters,
-        [
-            *_mlp("embed", bits, width, hidden, depth),
-            *_memory_shapes(sizes),
-            ("lstm weight_ih", (4 * cells, width)),
-            ("lstm weight_hh", (4 * cells, cells)),
-            ("lstm bias_ih", (4 * cells,)),
-            ("lstm bias_hh", (4 * cells,)),
-            ("output weight", (outputs, cells)),
-            ("output bias", (outputs,)),
-        ],
-    )
+    _check_parameters(parameters, _lstm_ham_shapes(sizes))
     return sizes
+
+
+@cache
+def _lstm_ham_shapes(s: _Sizes) -> Shapes:
+    return (
+        *_mlp("embed", s.bits, s.width, s.hidden, s.depth),
+        *_memory_shapes(s),
+        ("lstm weight_ih", (4 * s.query, s.width)),
+        ("lstm weight_hh", (4 * s.query, s.query)),
+        ("lstm bias_ih", (4 * s.query,)),
+        ("lstm bias_hh", (4 * s.query,)),
+        ("output weight", (s.outputs, s.query)),
+        ("output bias", (s.outputs,)),
+    )
 
 
 def _raw_ham_sizes(parameters: Sequence[Tensor]) -> _Sizes:
@@ -254,9 +274,13 @@ def _raw_ham_sizes(parameters: Sequence[Tensor]) -> _Sizes:
     query = _matrix("search weight 1", parameters[2 * depth])[1] - width
     outputs = _matrix("output weight", parameters[-2])[0]
     sizes = _Sizes(query, width, query, first if depth == 2 else 0, outputs, depth)
-    shapes = [*_memory_shapes(sizes), *_mlp("output", width, outputs, sizes.hidden, depth)]
-    _check_parameters(parameters, shapes)
+    _check_parameters(parameters, _raw_ham_shapes(sizes))
     return sizes
+
+
+@cache
+def _raw_ham_shapes(s: _Sizes) -> Shapes:
+    return (*_memory_shapes(s), *_mlp("output", s.width, s.outputs, s.hidden, s.depth))
 
 
 def _depth_from(count: int, depths: dict[int, int], model: str) -> int:
@@ -271,7 +295,17 @@ def _matrix(name: str, tensor: Tensor) -> tuple[int, int]:
     return tensor.shape[0], tensor.shape[1]
 
 
-def _check_parameters(parameters: Sequence[Tensor], shapes: Sequence[tuple[str, tuple[int, ...]]]) -> None:
+def _check_parameters(parameters: Sequence[Tensor], shapes: Shapes) -> None:
+    # The usual case in one pass; only what fails it is worth finding out about in detail.
+    if all(
+        isinstance(tensor, Tensor)
+        and tensor.shape == shape
+        and tensor.dtype == torch.float32
+        and tensor.is_contiguous()
+        and tensor.device.type == "cpu"
+        for tensor, (_, shape) in zip(parameters, shapes, strict=True)
+    ):
+        return
     for tensor, (name, shape) in zip(parameters, shapes, strict=True):
         _check(name, tensor, shape)
         if not tensor.is_contiguous():
@@ -403,10 +437,10 @@ class _EpisodeFunction(torch.autograd.Function):
     @staticmethod
     def forward(ctx, call, held, keep, final_tree, *parameters):
         call.taped = 1
-        results, ctx.tape = _forward(call, keep, final_tree, parameters)
+        results, tape = _forward(call, keep, final_tree, parameters)
         ctx.set_materialize_grads(False)
         ctx.call, ctx.held = call, held
-        ctx.save_for_backward(*parameters)
+        ctx.save_for_backward(_saved(tape), *parameters)
         ctx.mark_non_differentiable(*(tensor for tensor in results[2:] if tensor is not None))
         if not keep:
             ctx.mark_non_differentiable(results[1])
@@ -415,7 +449,7 @@ class _EpisodeFunction(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx, d_outputs, d_turn_logits, *_):
-        parameters = ctx.saved_tensors
+        _tape, *parameters = ctx.saved_tensors
         if d_outputs is None and d_turn_logits is None:
             return (None,) * (4 + len(parameters))
         call = ctx.call
@@ -497,20 +531,23 @@ def _step(tree: Tensor, query: Tensor, parameters: Sequence[Tensor], network: st
         raise InputError(f"tree must have 2 * leaves rows, got {nodes}")
     layers = _depth_from(len(parameters), {2: 1, 4: 2} if network == "search" else {6: 1, 12: 2}, network)
     hidden = _matrix(f"{network} weight 1", parameters[0])[0] if layers == 2 else 0
-    shapes = dict(
-        search=_mlp("search", width + queries, 1, hidden, layers),
-        write=[
-            *_mlp("candidate", width + queries, width, hidden, layers),
-            *_mlp("gate", width + queries, width, hidden, layers),
-            *_mlp("join", 2 * width, width, hidden, layers),
-        ],
-    )
-    _check_parameters(parameters, shapes[network])
+    _check_parameters(parameters, _step_shapes(network, width, queries, hidden, layers))
     call = _Step(
         count=batch, leaves=leaves, width=width, query=queries, hidden=hidden, depth=layers,
         threads=torch.get_num_threads(),
     )  # fmt: skip
     return call, depth
+
+
+@cache
+def _step_shapes(network: str, width: int, query: int, hidden: int, depth: int) -> Shapes:
+    if network == "search":
+        return tuple(_mlp("search", width + query, 1, hidden, depth))
+    return (
+        *_mlp("candidate", width + query, width, hidden, depth),
+        *_mlp("gate", width + query, width, hidden, depth),
+        *_mlp("join", 2 * width, width, hidden, depth),
+    )
 
 
 def _prepare(
@@ -557,7 +594,7 @@ def _own(ctx, tree_gradient: Tensor) -> Tensor:
     if getattr(tree_gradient, "chain", None) == ctx.chain and tree_gradient.is_contiguous():
         return tree_gradient
     copy = tree_gradient.clone(memory_format=torch.contiguous_format)
-    copy.chain = ctx.chain
+    copy.chain = ctx.chain  # type: ignore[attr-defined]
     return copy
 
 
@@ -580,19 +617,19 @@ class _Attend(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx, tree, query, call, *parameters):
-        (logits, turns, leaf, value), ctx.tape = _attend(call, tree, query, parameters, taped=True)
+        (logits, turns, leaf, value), tape = _attend(call, tree, query, parameters, taped=True)
         torch.autograd.graph.increment_version(tree)
         ctx.call, ctx.shape, ctx.chain = call, tree.shape, tree.data_ptr()
         ctx.set_materialize_grads(False)
         ctx.mark_dirty(tree)
         ctx.mark_non_differentiable(turns, leaf)
-        ctx.save_for_backward(*parameters)
+        ctx.save_for_backward(_saved(tape), *parameters)
         return tree, logits, turns, leaf, value
 
     @staticmethod
     @once_differentiable
     def backward(ctx, d_tree, d_logits, _turns, _leaf, d_value):
-        parameters = ctx.saved_tensors
+        _tape, *parameters = ctx.saved_tensors
         if d_tree is None and d_logits is None and d_value is None:
             return (None,) * (3 + len(parameters))
         d_tree = _own(ctx, torch.zeros(ctx.shape) if d_tree is None else d_tree)
@@ -610,17 +647,17 @@ class _Attend(torch.autograd.Function):
 class _Update(torch.autograd.Function):
     @staticmethod
     def forward(ctx, tree, query, call, held, *parameters):
-        ctx.tape = _update(call, tree, query, parameters, taped=True) if call.count else None
+        tape = _update(call, tree, query, parameters, taped=True) if call.count else None
         ctx.call, ctx.held, ctx.chain = call, held, tree.data_ptr()
         ctx.set_materialize_grads(False)
         ctx.mark_dirty(tree)
-        ctx.save_for_backward(*parameters)
+        ctx.save_for_backward(_saved(tape), *parameters)
         return tree
 
     @staticmethod
     @once_differentiable
     def backward(ctx, d_tree):
-        parameters = ctx.saved_tensors
+        _tape, *parameters = ctx.saved_tensors
         if d_tree is None or not ctx.call.count:
             return d_tree, *(None,) * (3 + len(parameters))
         d_tree = _own(ctx, d_tree)
