@@ -38,7 +38,9 @@ class AttentiveDecoder(Model):
     """The encoder reads the rows in both directions; the decoder looks at all of its states.
 
     As in Bahdanau et al., symbol t's context is chosen by the decoder's state before it, goes into
-    the LSTM together with the symbol before, and again into the output.
+    the LSTM together with the symbol before, and again into the output. That order forbids running
+    the decoder over all symbols in one call; the other one, context from the state after, was
+    measured to be only a fifth faster, since the attention itself takes most of the time.
 
     With `online` a row is only seen at its own timestep: one LSTM reads them, and its state looks
     back at the states so far.
