@@ -6,7 +6,7 @@ from ham.config import Architecture, Run, Training
 
 
 def reverse() -> Run:
-    return Run("reverse")
+    return Run("reverse", training=Training(epochs=16, finish=6))
 
 
 def search() -> Run:
@@ -20,38 +20,43 @@ def search() -> Run:
             exploration=1.8e-3,
             exploration_decay=0.94,
             reinforce=1.6,
-            finish=20,
+            finish=25,
         ),
     )
 
 
 def merge() -> Run:
-    return Run("merge", Architecture(hidden=40), _peers(4, finish=28))
+    """A wrong choice costs two outputs, so returns need not look far."""
+    return Run(
+        "merge",
+        Architecture(hidden=40),
+        _peers(4, discount=0.6, learning_rate_decay=0.97, finish=30),
+    )
 
 
 def sort() -> Run:
-    return Run("sort", Architecture(hidden=40), _peers(8, finish=28))
+    return Run("sort", Architecture(hidden=40), _peers(8, finish=30))
 
 
 def add() -> Run:
-    return Run("add", Architecture(hidden=40, every=2), _peers(8))
+    return Run("add", Architecture(hidden=40, every=2), _peers(8, epochs=60, finish=10))
 
 
 def sort4() -> Run:
     """The analysis of section 3.4: few coordinates, so that they can be read."""
-    return Run("sort4", Architecture(size=6, hidden=40), _peers(8, leaves=8, finish=10))
+    return Run("sort4", Architecture(size=6, hidden=40), _peers(8, leaves=8, epochs=40, finish=15))
 
 
 def stack() -> Run:
-    return Run("stack", Architecture(kind="raw-ham", hidden=40), _peers(4, finish=10))
+    return Run("stack", Architecture(kind="raw-ham", hidden=40), _peers(4, epochs=24, finish=10))
 
 
 def queue() -> Run:
-    return Run("queue", Architecture(kind="raw-ham", hidden=40), _peers(4, finish=10))
+    return Run("queue", Architecture(kind="raw-ham", hidden=40), _peers(4, epochs=24, finish=10))
 
 
 def priority_queue() -> Run:
-    return Run("priority_queue", Architecture(kind="raw-ham", hidden=40), _peers(4, finish=20))
+    return Run("priority_queue", Architecture(kind="raw-ham", hidden=40), _peers(4, finish=30))
 
 
 def _peers(runs: int, **changes) -> Training:
