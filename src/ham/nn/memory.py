@@ -104,7 +104,7 @@ class HAM(nn.Module):
         """A memory whose leaves are all zeros."""
         depth_of(leaves)
         # All nodes of a level are equal, so one of each is joined.
-        value = self.join[0].weight.new_zeros(batch, 1, self.size)
+        value = next(self.join.parameters()).new_zeros(batch, 1, self.size)
         levels = [value.expand(-1, leaves, -1)]
         while (width := levels[-1].shape[1]) > 1:
             value = self.join(torch.cat([value, value], -1))

@@ -99,15 +99,16 @@ def objective(
     call.outputs, call.targets, call.counted, call.durations, call.turn_logits, call.turns = (
         part.data_ptr() for part in held
     )
-    gradients: list[Tensor | None] = [torch.empty_like(held[0]), torch.empty_like(held[4]), None]
-    call.d_outputs, call.d_turn_logits = gradients[0].data_ptr(), gradients[1].data_ptr()
+    d_outputs, d_turn_logits, d_predictions = torch.empty_like(held[0]), torch.empty_like(held[4]), None
+    call.d_outputs, call.d_turn_logits = d_outputs.data_ptr(), d_turn_logits.data_ptr()
     if predictions is not None:
         held.append(predictions.detach().contiguous())
-        gradients[2] = torch.empty_like(held[-1])
-        call.predictions, call.d_predictions = held[-1].data_ptr(), gradients[2].data_ptr()
+        d_predictions = torch.empty_like(held[-1])
+        call.predictions, call.d_predictions = held[-1].data_ptr(), d_predictions.data_ptr()
     scratch = torch.empty(batch * (symbols * (bits + 2) + timesteps))
     terms = (c_double * 4)()
     call.scratch, call.terms = scratch.data_ptr(), ctypes.addressof(terms)
     library().ham_objective(ctypes.byref(call))
+    gradients = (d_outputs, d_turn_logits, d_predictions)
     loss = _Loss.apply(terms[0], gradients, outputs, turn_logits, predictions)
     return loss, terms[1], terms[2], terms[3]

@@ -73,7 +73,7 @@ class Merge(Task):
     def decode(self, rows):
         # Printing a float32 gives the shortest decimal that stands for it: 0.1, not 0.10000000149
         priorities = [float(str(priority)) for priority in rows[:, 0].astype(np.float32)]
-        pairs = list(zip(priorities, number_of(rows[:, 1:]).tolist(), strict=True))
+        pairs = list(zip(priorities, map(int, number_of(rows[:, 1:])), strict=True))
         falls = np.flatnonzero(np.diff(rows[:, 0]) < 0)
         split = int(falls[0]) + 1 if len(falls) else len(pairs)
         return pairs[:split], pairs[split:]

@@ -72,8 +72,8 @@ class Search(Task):
         return rows
 
     def decode(self, rows):
-        *keys, query = number_of(rows[:, :KEY_BITS]).tolist()
-        values = number_of(rows[:-1, KEY_BITS:-1]).tolist()
+        *keys, query = map(int, number_of(rows[:, :KEY_BITS]))
+        values = map(int, number_of(rows[:-1, KEY_BITS:-1]))
         return list(zip(keys, values, strict=True)), query
 
     def parse(self, text):
