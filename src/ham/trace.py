@@ -117,7 +117,9 @@ class Trace:
         if not isinstance(data, dict) or data.pop("format", None) != FORMAT:
             raise InputError(f"{where} is not a trace: its format should be {FORMAT!r}")
         if (version := data.pop("version", None)) != VERSION:
-            raise InputError(f"{where} is of version {version!r}; this version of ham reads version {VERSION}")
+            raise InputError(
+                f"{where} is of version {version!r}; this version of ham reads version {VERSION}"
+            )
         try:
             steps = [_step(step) for step in data.pop("steps")]
             trace = cls(**data, steps=steps)
@@ -144,7 +146,9 @@ def traces(trained: Trained, questions: Sequence[Any], *, leaves: int | None = N
         by_size[size].append(place)
     found: dict[int, Trace] = {}
     for size, places in by_size.items():
-        batch = _run(trained, [questions[place] for place in places], [encoded[place] for place in places], size)
+        batch = _run(
+            trained, [questions[place] for place in places], [encoded[place] for place in places], size
+        )
         found.update(zip(places, batch, strict=True))
     return [found[place] for place in range(len(questions))]
 
@@ -176,7 +180,8 @@ def _hard_memory(trained: Trained) -> None:
 
 def _run(trained: Trained, questions: list, encoded: list[np.ndarray], leaves: int) -> list[Trace]:
     """Run a batch on the reference engine, which is the definition, and split it into traces."""
-    model, task = trained.model, trained.task
+    model: Any = trained.model  # one of the two with a tree, by _hard_memory
+    task = trained.task
     targets = [task.targets(question) for question in questions]
     asked = torch.tensor([len(counted) for _, counted in targets]) * model.every
     lengths = torch.tensor([len(rows) for rows in encoded])
@@ -276,9 +281,13 @@ def _check(trace: Trace) -> None:
         _must(isinstance(getattr(trace, name), str), f"{name} should be a text")
     _must(isinstance(trace.right, bool), "right should be true or false")
     leaves = trace.leaves
-    _must(type(leaves) is int and leaves >= 1 and not leaves & (leaves - 1), "leaves should be a power of two")
+    _must(
+        type(leaves) is int and leaves >= 1 and not leaves & (leaves - 1), "leaves should be a power of two"
+    )
     depth = leaves.bit_length() - 1
-    _must(isinstance(trace.tree, list) and len(trace.tree) == 2 * leaves, f"tree should have {2 * leaves} rows")
+    _must(
+        isinstance(trace.tree, list) and len(trace.tree) == 2 * leaves, f"tree should have {2 * leaves} rows"
+    )
     size = len(trace.tree[0])
     _must(isinstance(trace.rows, list) and len(trace.rows) >= 1, "rows should hold at least one input row")
     for row in trace.rows:
@@ -294,7 +303,10 @@ def _check(trace: Trace) -> None:
         _numbers(step.p_right, depth, f"{where} p_right")
         _numbers(step.value, size, f"{where} the value read")
         changes = [step.written, *step.rejoined]
-        _must([change.node for change in changes] == expected[::-1], f"{where} other nodes changed than the path's")
+        _must(
+            [change.node for change in changes] == expected[::-1],
+            f"{where} other nodes changed than the path's",
+        )
         for change in changes:
             _numbers(change.before, size, f"{where} node {change.node} before")
             _numbers(change.after, size, f"{where} node {change.node} after")

@@ -89,20 +89,27 @@ def open_page(browser):
     """Opens a page; whatever it logs, throws, asks or fetches from elsewhere fails the test."""
     contexts, complaints = [], []
 
-    def opened(address: str, *, width: int = 1280, height: int = 800, scheme: str = "light", touch: bool = False):
+    def opened(
+        address: str, *, width: int = 1280, height: int = 800, scheme: str = "light", touch: bool = False
+    ):
         context = browser.new_context(
-            viewport={"width": width, "height": height}, color_scheme=scheme, has_touch=touch, reduced_motion="reduce"
+            viewport={"width": width, "height": height},
+            color_scheme=scheme,
+            has_touch=touch,
+            reduced_motion="reduce",
         )
         contexts.append(context)
         page = context.new_page()
-        page.set_default_timeout(10_000)
+        page.set_default_timeout(30_000)
         page.on("console", lambda message: complaints.append(f"console {message.type}: {message.text}"))
         page.on("pageerror", lambda error: complaints.append(f"error: {error}"))
         page.on("dialog", lambda dialog: (complaints.append(f"dialog: {dialog.message}"), dialog.dismiss()))
         page.on(
             "request",
             lambda request: (
-                None if request.url.startswith(("file:", "data:")) else complaints.append(f"fetched {request.url}")
+                None
+                if request.url.startswith(("file:", "data:"))
+                else complaints.append(f"fetched {request.url}")
             ),
         )
         page.goto(address)

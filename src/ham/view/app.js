@@ -6,6 +6,7 @@ const App = (() => {
   const SPEEDS = [0.25, 0.5, 1, 2, 4, 8, 16, 64];
   const SIZES = [4, 8, 16, 32, 64, 128, 256, 512, 1024];
   const CHANGES_SHOWN = 11;
+  const INSIDE_SHOWN = 40;
 
   const $ = (id) => document.getElementById(id);
   const { itemText } = Tasks;
@@ -23,7 +24,7 @@ const App = (() => {
   const data = JSON.parse($("data").textContent);
   const models = new Map();
   const tasks = Tasks.all.filter((task) => data.models.some((model) => model.task === task.name));
-  let task, trace, view, position, applied, values, slots, history, visitsAt;
+  let task, trace, view, position, applied, values, slots, tallies, tape, history, visitsAt;
   let playing = false;
   let speed = 1;
 
@@ -228,7 +229,7 @@ const App = (() => {
     if (!output) return [`It reads ${leaf}; the answer comes at a later timestep.`];
     if (output.expected === null) return [`It reads ${leaf}. A push asks for no answer.`];
     const name = (item) => (item === "end" ? "“that was all”" : itemText(item));
-    const verdict = output.right ? "right" : output.item === "end" || output.expected === "end" || itemText(output.item) !== itemText(output.expected) ? `wrong: it should be ${name(output.expected)}` : "wrong in one of its bits";
+    const verdict = output.right ? "right" : itemText(output.item) !== itemText(output.expected) ? `wrong: it should be ${name(output.expected)}` : "wrong in another bit";
     return [`It reads ${leaf} and answers `, element("b", "", name(output.item)), `, which is ${verdict}.`];
   }
 
@@ -253,8 +254,16 @@ const App = (() => {
       const network = element("span", "said", "");
       const truth = output.expected === null ? "" : itemText(output.expected);
       slot.append(network, element("span", "truth", truth));
-      return { slot, network, output, shown: null };
+      drawSlot({ output, network }, false);
+      return { slot, network, output };
     });
+    // After so many outputs: how many were asked for, how many of those are right.
+    tallies = [{ asked: 0, right: 0 }];
+    for (const { output } of slots) {
+      const { asked, right } = tallies.at(-1);
+      tallies.push({ asked: asked + (output.expected !== null), right: right + Boolean(output.right) });
+    }
+    tape = { known: 0, current: -1 };
     $("answer-name").textContent = task.online ? "Operations and answers" : "Answer";
     $("tape").replaceChildren(head, ...slots.map(({ slot }) => slot));
     $("tape").scrollLeft = 0;
@@ -262,44 +271,51 @@ const App = (() => {
     if (task.online) $("inside-title").textContent = task.inside;
   }
 
+  function drawSlot({ output, network }, shown) {
+    const asked = output.expected !== null;
+    const kind = !asked ? "unasked" : !shown ? "" : output.right ? "right" : "wrong";
+    network.textContent = !shown ? "" : asked ? itemText(output.item) : "–";
+    network.className = `said ${kind}`;
+    const bits = Array.from(output.probabilities, (p) => p.toFixed(3)).join(" ");
+    network.title = shown && asked ? `p(bit is 1): ${bits}` : "";
+    network.setAttribute("aria-label", !shown ? "not yet" : asked ? `${network.textContent}, ${kind}` : "nothing asked");
+  }
+
   function drawTape() {
     const { every } = modelOf(task.name);
     const given = phase() >= 1 ? timestep() + 1 : timestep();
     const known = Math.floor(given / every);
     const current = phase() < 0 ? -1 : Math.floor(timestep() / every);
-    let right = 0;
-    let asked = 0;
-    slots.forEach((entry, i) => {
-      const { output, network, slot } = entry;
-      const shown = i < known;
-      if (shown && output.expected !== null) {
-        asked++;
-        right += output.right;
-      }
-      slot.classList.toggle("now", i === current);
-      if (shown === entry.shown) return;
-      entry.shown = shown;
-      network.textContent = shown ? (output.expected === null ? "–" : itemText(output.item)) : "";
-      const kind = !shown && output.expected !== null ? "" : output.expected === null ? "unasked" : output.right ? "right" : "wrong";
-      network.className = `said ${kind}`;
-      const bits = Array.from(output.probabilities, (p) => p.toFixed(3)).join(" ");
-      network.title = shown && output.expected !== null ? `p(bit is 1): ${bits}` : "";
-      network.setAttribute("aria-label", shown && kind ? `${network.textContent}, ${kind === "unasked" ? "nothing asked" : kind}` : "not yet");
-    });
+    if (tape.current >= 0) slots[tape.current]?.slot.classList.remove("now");
+    slots[current]?.slot.classList.add("now");
+    for (let i = Math.min(known, tape.known); i < Math.max(known, tape.known); i++) drawSlot(slots[i], i < known);
+    tape = { known, current };
     const box = $("tape");
     const slot = slots[Math.max(0, current)]?.slot;
+    const { asked, right } = tallies[known];
+    const all = tallies.at(-1).asked;
     if (slot && (slot.offsetLeft + slot.offsetWidth > box.scrollLeft + box.clientWidth || slot.offsetLeft - 90 < box.scrollLeft)) {
       box.scrollLeft = slot.offsetLeft - box.clientWidth / 2;
     }
     const verdict = $("verdict");
-    verdict.textContent = asked ? `${count(right)} of ${count(asked)} right${asked === slots.filter(({ output }) => output.expected !== null).length ? "" : " so far"}` : "";
+    verdict.textContent = asked ? `${count(right)} of ${count(asked)} right${asked === all ? "" : " so far"}` : "";
     verdict.className = `verdict ${asked ? (right === asked ? "right" : "wrong") : ""}`;
     if (task.online) {
       const done = phase() >= 2 ? timestep() + 1 : timestep();
       const inside = done ? history[done - 1].inside : [];
-      const chips = inside.map((item) => element("li", "", item));
-      $("inside").replaceChildren(...(chips.length ? chips : [element("li", "none", "nothing")]));
+      $("inside").replaceChildren(...insideChips(inside));
     }
+  }
+
+  // A long content is cut at the end that is not next to come out.
+  function insideChips(inside) {
+    if (!inside.length) return [element("li", "none", "nothing")];
+    const hidden = Math.max(0, inside.length - INSIDE_SHOWN);
+    const shown = task.outOnRight ? inside.slice(hidden) : inside.slice(0, INSIDE_SHOWN);
+    const chips = shown.map((item) => element("li", "", item));
+    if (!hidden) return chips;
+    const rest = element("li", "none", `${count(hidden)} more`);
+    return task.outOnRight ? [rest, ...chips] : [...chips, rest];
   }
 
   // --- work and changes ---------------------------------------------------------------------

@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from ham.runs import Trained
     from ham.trace import Trace
 
+PLOTTING = 5
+"""Keeps the examples of plots apart from those of training, validation and tests."""
+
 
 def view(
     task: Annotated[str | None, optional("TASK")] = None,
@@ -118,10 +121,60 @@ def plot(
         sizes: sizes of memory (leaves) at which the error is measured.
         examples: fresh examples at each size.
     """
-    from ham.view.plots import write_plots
+    from ham.runs import RunFolder
+    from ham.view import plots
 
-    for path in write_plots(list(runs), out, sizes, examples):
-        print(path)
+    if examples < 1:
+        raise InputError(f"examples must be at least 1, got {examples}")
+    if not runs:
+        raise InputError("give at least one run's folder: ham plot RUN_DIR")
+    folders = {name: RunFolder(path) for name, path in zip(_names(runs), runs, strict=True)}
+    records = {name: folder.metrics() for name, folder in folders.items()}
+    for name, folder in folders.items():
+        folder.run()
+        if not records[name]:
+            raise InputError(f"{folder.path} has no finished epoch to plot")
+    trained_on = {name: folder.run().training.leaves for name, folder in folders.items()}
+    errors = {name: measured(folder.path, sizes, examples) for name, folder in folders.items()}
+    figures = {
+        "learning": plots.learning(records),
+        "entropy": plots.entropy(records),
+        "lengths": plots.error_by_length(errors, trained_on),
+    }
+    for name, figure in figures.items():
+        for path in plots.save(figure, out, name):
+            print(path)
+
+
+def measured(path: Path, sizes: tuple[int, ...], examples: int) -> list[Any]:
+    """Error of a run's best weights at each size of memory, on fresh examples of the paper's lengths."""
+    import numpy as np
+    import torch
+
+    from ham.evaluate import evaluate, lengths_for
+    from ham.runs import load
+    from ham.view.plots import Measured
+
+    torch.set_num_threads(1)
+    trained = load(path)
+    points = []
+    for leaves in sorted(set(sizes)):
+        lengths = lengths_for(leaves, trained.run.training.leaves)
+        rng = np.random.default_rng([PLOTTING, leaves])
+        score = evaluate(
+            trained.model, trained.task, leaves=leaves, lengths=lengths, examples=examples, rng=rng
+        )
+        points.append(Measured(leaves, score.error, *score.interval))
+    return points
+
+
+def _names(paths: tuple[Path, ...]) -> list[str]:
+    """The folders' names, or as much of their paths as tells them apart."""
+    for parts in range(1, max(len(path.parts) for path in paths) + 1):
+        names = ["/".join(path.parts[-parts:]) for path in paths]
+        if len(set(names)) == len(paths):
+            return names
+    raise InputError("the same run was given twice")
 
 
 def shipped() -> list[Trained]:
@@ -139,7 +192,9 @@ def summary(trace: Trace) -> str:
         turns = " ".join(f"{'R' if p > 0.5 else 'L'} {p:.2f}" for p in step.p_right)
         said = "" if step.output is None or step.output.expected is None else _said(step.output)
         lines.append(f"{number:4}  {turns}  leaf {step.leaf + 1}{said}")
-    lines.append(f"answer {trace.answer or '(nothing)'}, {'right' if trace.right else f'should be {trace.expected}'}")
+    lines.append(
+        f"answer {trace.answer or '(nothing)'}, {'right' if trace.right else f'should be {trace.expected}'}"
+    )
     return "\n".join(lines)
 
 

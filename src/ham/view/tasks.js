@@ -321,6 +321,7 @@ const Tasks = (() => {
     example: "push 4, push 9, push 21, pop, push 7, pop, pop, pop",
     shortExample: "push 4, push 9, pop",
     inside: "Truly inside (the top is on the right)",
+    outOnRight: true,
   });
 
   const queue = structure("queue", (inside) => inside.shift(), {

@@ -201,7 +201,7 @@ const TreeView = (() => {
     buildStrip() {
       const y = this.layout.height - 22;
       const across = this.layout.width - 24;
-      this.strip = { x: 12, y, across, visited: make("g") };
+      this.strip = { x: 12, y, across, visited: make("path", { class: "strip-visited" }) };
       this.strip.now = make("rect", { class: "strip-now", y: y - 4, width: Math.max(3, across / this.trace.leaves), height: 20 });
       this.svg.append(
         text("strip-text", 12, y - 8, `all ${this.trace.leaves.toLocaleString("en")} leaves; visited ones are shaded`),
@@ -279,10 +279,8 @@ const TreeView = (() => {
     paintStrip({ visitedLeaves, path, phase }) {
       const { x, y, across, visited, now } = this.strip;
       const each = across / this.trace.leaves;
-      visited.replaceChildren();
-      for (const leaf of visitedLeaves()) {
-        visited.append(make("rect", { class: "strip-visited", x: x + leaf * each, y, width: Math.max(1, each), height: 12 }));
-      }
+      const bar = `h${Math.max(1, each).toFixed(2)}v12h-${Math.max(1, each).toFixed(2)}z`;
+      visited.setAttribute("d", visitedLeaves().map((leaf) => `M${(x + leaf * each).toFixed(2)} ${y}${bar}`).join(""));
       now.setAttribute("x", x + (path.at(-1) - this.trace.leaves) * each);
       now.setAttribute("visibility", phase >= 0 ? "visible" : "hidden");
     }

@@ -1,0 +1,116 @@
+"""Plots and the analysis figure; what the search for a coordinate finds in traces that plant one."""
+
+import dataclasses
+import json
+
+import numpy as np
+import pytest
+
+from ham.config import Run, Training
+from ham.errors import InputError
+from ham.runs import RunFolder
+from ham.trace import traces
+from ham.view.analysis import PAPER_INPUT, decipher, write_figure
+from ham.view.commands import plot
+from ham.view.plots import Measured, error_by_length, save
+
+
+def planted(trained, count: int, coordinate: int):
+    """Traces in which a coordinate of every inner node says where the minimum is, by construction."""
+    rng = np.random.default_rng(0)
+    drawn = traces(trained, [rng.integers(0, 16, 8).tolist() for _ in range(count)], leaves=8)
+    for number, trace in enumerate(drawn):
+        items = [int("".join(str(round(bit)) for bit in row), 2) for row in trace.rows]
+        tree = rng.random((16, 6))
+        for node in range(1, 8):
+            span = 8 >> (node.bit_length() - 1)
+            first = node * span - 8
+            left, right = min(items[first : first + span // 2]), min(items[first + span // 2 : first + span])
+            tree[node, coordinate] = rng.random() if right < left else 0.0
+        drawn[number] = dataclasses.replace(trace, tree=tree.tolist(), steps=trace.steps[:1])
+    return drawn
+
+
+def test_a_planted_coordinate_is_found(untrained):
+    sort4 = next(trained for trained in untrained if trained.task.name == "sort4")
+    found = decipher(planted(sort4, 120, 4))
+    assert found.coordinate == 4
+    assert found.positive_means_right
+    assert found.accuracy > 0.98
+    assert min(found.sign_alone.values()) == 1
+    assert {coordinate for coordinate, _, _ in found.best.values()} == {4}
+    assert max(share for i, share in enumerate(found.every_coordinate) if i != 4) < 0.75
+    assert max(found.guessing.values()) < 0.7
+
+
+def test_the_analysis_figure(untrained, tmp_path):
+    sort4 = next(trained for trained in untrained if trained.task.name == "sort4")
+    finding = decipher(planted(sort4, 20, 2))
+    [trace] = traces(sort4, [list(PAPER_INPUT)])
+    png, svg = write_figure(trace, finding, tmp_path)
+    assert png.read_bytes().startswith(b"\x89PNG")
+    assert svg.read_text().count("<path") > 300
+
+
+def test_other_traces_are_refused(untrained):
+    sort = next(trained for trained in untrained if trained.task.name == "sort")
+    with pytest.raises(InputError, match="sort4"):
+        decipher(traces(sort, [[(1, 2)]] * 4))
+    with pytest.raises(InputError, match="at least 4"):
+        decipher([])
+
+
+@pytest.fixture
+def run_folders(untrained, tmp_path):
+    """Two folders as training leaves them."""
+    folders = []
+    for name in ("stack", "queue"):
+        trained = next(trained for trained in untrained if trained.task.name == name)
+        run = Run(name, trained.run.model, Training(epochs=3))
+        folder = RunFolder(tmp_path / "runs" / name)
+        folder.begin(run)
+        folder.write_checkpoint(run, trained.model.state_dict())
+        folder.write_metrics(
+            [
+                {"epoch": i, "leaves": 4 * i, "error": 50 / i, "train_error": 60 / i, "entropy": 0.3 / i}
+                for i in (1, 2, 4)
+            ]
+        )
+        folders.append(folder.path)
+    return folders
+
+
+def test_plots_of_several_runs(run_folders, tmp_path, capsys):
+    plot(tuple(run_folders), out=tmp_path / "plots", sizes=(4, 8), examples=20)
+    printed = capsys.readouterr().out.split()
+    assert [path.rpartition("/")[2] for path in printed] == [
+        "learning.png",
+        "learning.svg",
+        "entropy.png",
+        "entropy.svg",
+        "lengths.png",
+        "lengths.svg",
+    ]
+    text = (tmp_path / "plots" / "learning.svg").read_text()
+    assert "stack" in text
+    assert "queue" in text
+
+
+def test_what_cannot_be_plotted_is_said(run_folders, tmp_path):
+    with pytest.raises(InputError, match="cannot read"):
+        plot((tmp_path / "nothing",))
+    with pytest.raises(InputError, match="twice"):
+        plot((run_folders[0], run_folders[0]))
+    (run_folders[0] / "metrics.jsonl").write_text(json.dumps({"epoch": 1})[:-2])
+    with pytest.raises(InputError, match="line 1"):
+        plot((run_folders[0],))
+    (run_folders[0] / "metrics.jsonl").unlink()
+    with pytest.raises(InputError, match="no finished epoch"):
+        plot((run_folders[0],))
+
+
+def test_the_same_figure_is_the_same_file(tmp_path):
+    points = {"sort": [Measured(4, 0.0, 0.0, 0.2), Measured(8, 1.0, 0.5, 2.0)]}
+    for folder in ("a", "b"):
+        save(error_by_length(points, {"sort": 8}), tmp_path / folder, "lengths")
+    assert (tmp_path / "a/lengths.svg").read_bytes() == (tmp_path / "b/lengths.svg").read_bytes()
