@@ -168,14 +168,14 @@ def _all_digits(width: int) -> Float[ndarray, "numbers width"]:
     return _digits(np.arange(1 << width), width)
 
 
-def number_of(bits: Num[ndarray, "*shape width"]) -> Int[ndarray, "*shape"] | np.integer:
+def number_of(bits: Num[ndarray, "*shape width"]) -> Int[ndarray, "*shape"]:
     """The inverse of `bits_of`.
 
     >>> int(number_of(np.array([0., 1., 1., 0.])))
     6
     """
     weights = 1 << np.arange(bits.shape[-1] - 1, -1, -1)
-    return (np.rint(bits).astype(np.int64) * weights).sum(-1)
+    return np.asarray((np.rint(bits).astype(np.int64) * weights).sum(-1))
 
 
 def within(lengths: Int[ndarray, "batch"], slots: int) -> Bool[ndarray, "batch slots"]:
