@@ -52,7 +52,7 @@ def stack() -> Run:
 
 
 def queue() -> Run:
-    return Run("queue", Architecture(kind="raw-ham", hidden=40), _peers(4, epochs=24, finish=10))
+    return Run("queue", Architecture(kind="raw-ham", hidden=40), _peers(4, epochs=60, finish=20))
 
 
 def priority_queue() -> Run:
