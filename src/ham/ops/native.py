@@ -136,24 +136,24 @@ class _Workspace:
     _kept = 6
 
     def __init__(self, floats: int):
-        fitting = [item for item in list(self._free.items()) if item[1].numel() >= floats]
         self.buffer: Tensor | None = None
+        if fill_workspaces_with_nan:
+            # Exactly as large as asked for, so that a sanitizer sees what reaches beyond it.
+            self.buffer = torch.full((floats,), torch.nan)
+        fitting = [item for item in list(self._free.items()) if item[1].numel() >= floats]
         for key, _ in sorted(fitting, key=lambda item: item[1].numel()):
             # Another thread may have been faster.
-            if (buffer := self._free.pop(key, None)) is not None:
-                self.buffer = buffer
-                break
+            if self.buffer is None:
+                self.buffer = self._free.pop(key, None)
         if self.buffer is None:
             # Durations differ from batch to batch; some room to spare serves the next one too.
-            self.buffer = torch.empty(floats + floats // 4 + 16)
-        if fill_workspaces_with_nan:
-            self.buffer.fill_(torch.nan)
+            self.buffer = torch.empty(floats + floats // 4)
         self.pointer = self.buffer.data_ptr()
 
     def __del__(self):
         buffer, self.buffer = getattr(self, "buffer", None), None
         # A very large one is for a very large memory, and that is worth giving back.
-        if buffer is None or buffer.numel() > 1 << 26:
+        if buffer is None or buffer.numel() > 1 << 26 or fill_workspaces_with_nan:
             return
         while len(self._free) >= self._kept:
             smallest = min(list(self._free.items()), key=lambda item: item[1].numel(), default=None)
