@@ -357,8 +357,8 @@ const TreeView = (() => {
   function picture(values, side, top) {
     const columns = grid(values.length);
     const rows = Math.ceil(values.length / columns);
-    const [width, heightInPixels] = [columns * side + 1, rows * side + 1];
-    const inner = make("g", { transform: "translate(1 1)" }, ...cells(values, side, top));
+    const [width, heightInPixels] = [columns * side + 5, rows * side + 5];
+    const inner = make("g", { transform: "translate(2 2)" }, ...cells(values, side, top));
     return make("svg", { class: "cells", width, height: heightInPixels, "aria-hidden": true }, inner);
   }
 
