@@ -12,7 +12,8 @@ from collections.abc import Sequence
 from ctypes import POINTER, c_int64, c_void_p
 from dataclasses import dataclass
 from functools import cache
-from itertools import pairwise
+from itertools import accumulate, pairwise
+from math import prod
 from typing import NamedTuple
 
 import torch
@@ -211,8 +212,8 @@ def _check_range(name: str, tensor: Tensor, low: int, high: int) -> None:
         raise InputError(f"{name} must be between {low} and {high}, got {tensor.view(-1)[bad].item()}")
 
 
-class _Sizes(NamedTuple):
-    """Widths of a model, read off its parameters; `depth` 1 has no hidden layer."""
+class Sizes(NamedTuple):
+    """Widths of a model; `depth` 1 has no hidden layer."""
 
     bits: int
     width: int
@@ -233,7 +234,7 @@ def _mlp(name: str, inputs: int, outputs: int, hidden: int, depth: int) -> list[
 Shapes = tuple[tuple[str, tuple[int, ...]], ...]
 
 
-def _memory_shapes(s: _Sizes) -> list[tuple[str, tuple[int, ...]]]:
+def _memory_shapes(s: Sizes) -> list[tuple[str, tuple[int, ...]]]:
     return [
         *_mlp("join", 2 * s.width, s.width, s.hidden, s.depth),
         *_mlp("search", s.width + s.query, 1, s.hidden, s.depth),
@@ -242,19 +243,20 @@ def _memory_shapes(s: _Sizes) -> list[tuple[str, tuple[int, ...]]]:
     ]
 
 
-def _lstm_ham_sizes(parameters: Sequence[Tensor]) -> _Sizes:
+def lstm_ham_sizes(parameters: Sequence[Tensor]) -> Sizes:
+    """The widths of an LSTM+HAM, read off its parameters, which are checked."""
     depth = _depth_from(len(parameters), {16: 1, 26: 2}, "LSTM+HAM")
     gates, width = _matrix("lstm weight_ih", parameters[10 * depth])
     bits = _matrix("embed weight 1", parameters[0])[1]
     outputs = _matrix("output weight", parameters[-2])[0]
     hidden = parameters[0].shape[0] if depth == 2 else 0
-    sizes = _Sizes(bits, width, gates // 4, hidden, outputs, depth)
+    sizes = Sizes(bits, width, gates // 4, hidden, outputs, depth)
     _check_parameters(parameters, _lstm_ham_shapes(sizes))
     return sizes
 
 
 @cache
-def _lstm_ham_shapes(s: _Sizes) -> Shapes:
+def _lstm_ham_shapes(s: Sizes) -> Shapes:
     return (
         *_mlp("embed", s.bits, s.width, s.hidden, s.depth),
         *_memory_shapes(s),
@@ -267,19 +269,20 @@ def _lstm_ham_shapes(s: _Sizes) -> Shapes:
     )
 
 
-def _raw_ham_sizes(parameters: Sequence[Tensor]) -> _Sizes:
+def raw_ham_sizes(parameters: Sequence[Tensor]) -> Sizes:
+    """The widths of a raw HAM, read off its parameters, which are checked."""
     depth = _depth_from(len(parameters), {10: 1, 20: 2}, "raw HAM")
     first, pair = _matrix("join weight 1", parameters[0])
     width = pair // 2
     query = _matrix("search weight 1", parameters[2 * depth])[1] - width
     outputs = _matrix("output weight", parameters[-2])[0]
-    sizes = _Sizes(query, width, query, first if depth == 2 else 0, outputs, depth)
+    sizes = Sizes(query, width, query, first if depth == 2 else 0, outputs, depth)
     _check_parameters(parameters, _raw_ham_shapes(sizes))
     return sizes
 
 
 @cache
-def _raw_ham_shapes(s: _Sizes) -> Shapes:
+def _raw_ham_shapes(s: Sizes) -> Shapes:
     return (*_memory_shapes(s), *_mlp("output", s.width, s.outputs, s.hidden, s.depth))
 
 
@@ -302,7 +305,7 @@ def _check_parameters(parameters: Sequence[Tensor], shapes: Shapes) -> None:
         and tensor.shape == shape
         and tensor.dtype == torch.float32
         and tensor.is_contiguous()
-        and tensor.device.type == "cpu"
+        and tensor.is_cpu
         for tensor, (_, shape) in zip(parameters, shapes, strict=True)
     ):
         return
@@ -312,11 +315,51 @@ def _check_parameters(parameters: Sequence[Tensor], shapes: Shapes) -> None:
             raise InputError(f"{name} must be contiguous; call .contiguous() on it")
 
 
+@cache
+def _starts(shapes: Shapes) -> tuple[int, ...]:
+    """Where each parameter starts in a vector of all of them; the last entry is its length."""
+    return tuple(accumulate((prod(shape) for _, shape in shapes), initial=0))
+
+
+class _Parameters(NamedTuple):
+    """A model's parameters as autograd sees them: one by one, or as one vector."""
+
+    tensors: tuple[Tensor, ...]
+    starts: tuple[int, ...] | None
+    """In a vector, where each parameter starts."""
+
+    def pointers(self, tensors: Sequence[Tensor]) -> ctypes.Array:
+        """Addresses of the parameters, or of their gradients, in tensors laid out the same way."""
+        if self.starts is None:
+            return _pointers(tensors)
+        base = tensors[0].data_ptr()
+        return (c_void_p * (len(self.starts) - 1))(*[base + 4 * start for start in self.starts[:-1]])
+
+    def gradients(self) -> list[Tensor]:
+        # The vector may end with parameters that take no part in an episode.
+        like = torch.empty_like if self.starts is None else torch.zeros_like
+        return [like(tensor) for tensor in self.tensors]
+
+
+def _parameters(
+    given: Sequence[Tensor] | Tensor, sizes: Sizes | None, sizes_of, shapes_of
+) -> tuple[Sizes, _Parameters]:
+    if not isinstance(given, Tensor):
+        return sizes_of(given), _Parameters(tuple(given), None)
+    if sizes is None:
+        raise InputError("a vector of parameters needs `sizes`, which lstm_ham_sizes or raw_ham_sizes tells")
+    starts = _starts(shapes_of(sizes))
+    _check("parameters", given, (given.numel(),))
+    if given.numel() < starts[-1] or not given.is_contiguous():
+        raise InputError(f"a vector of parameters must hold {starts[-1]} of them, got {given.numel()}")
+    return sizes, _Parameters((given,), starts)
+
+
 Results = tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor | None]
 
 
 def lstm_ham_episode(
-    parameters: Sequence[Tensor],
+    parameters: Sequence[Tensor] | Tensor,
     inputs: Tensor,
     lengths: Tensor,
     durations: Tensor,
@@ -326,13 +369,16 @@ def lstm_ham_episode(
     every: int = 1,
     keep: bool = True,
     final_tree: bool = False,
+    sizes: Sizes | None = None,
 ) -> Results:
     """Run LSTM+HAM: inputs [batch, leaves, bits], uniforms [batch, timesteps, depth] or None: greedy.
 
     Gives outputs, turn logits, turns, leaves, queries and the final tree; what was not asked for
-    is empty (time 0), the tree None.
+    is empty (time 0), the tree None. The parameters come in the order of the modules, one by one,
+    or one after the other in a single vector, which spares autograd a node for each; then `sizes`
+    must say the widths, and anything at the vector's end is left alone.
     """
-    sizes = _lstm_ham_sizes(parameters)
+    sizes, given = _parameters(parameters, sizes, lstm_ham_sizes, _lstm_ham_shapes)
     if inputs.dim() != 3:
         raise InputError(f"inputs must be [batch, leaves, bits], got {tuple(inputs.shape)}")
     batch, leaves, _ = inputs.shape
@@ -342,12 +388,12 @@ def lstm_ham_episode(
     lengths = lengths.clone()
     _check_range("lengths", lengths, 0, leaves)
     return _run_episode(
-        parameters, sizes, inputs, lengths, durations, uniforms, leaves, timesteps, every, keep, final_tree
+        given, sizes, inputs, lengths, durations, uniforms, leaves, timesteps, every, keep, final_tree
     )
 
 
 def raw_ham_episode(
-    parameters: Sequence[Tensor],
+    parameters: Sequence[Tensor] | Tensor,
     inputs: Tensor,
     durations: Tensor,
     uniforms: Tensor | None,
@@ -357,9 +403,10 @@ def raw_ham_episode(
     every: int = 1,
     keep: bool = True,
     final_tree: bool = False,
+    sizes: Sizes | None = None,
 ) -> Results:
     """Run raw HAM: inputs [batch, time, bits] are the queries; the rest as in `lstm_ham_episode`."""
-    sizes = _raw_ham_sizes(parameters)
+    sizes, given = _parameters(parameters, sizes, raw_ham_sizes, _raw_ham_shapes)
     if inputs.dim() != 3:
         raise InputError(f"inputs must be [batch, time, bits], got {tuple(inputs.shape)}")
     timesteps = inputs.shape[1] if timesteps is None else timesteps
@@ -368,12 +415,22 @@ def raw_ham_episode(
     inputs = inputs[:, :timesteps]
     _check("inputs", inputs, (len(inputs), timesteps, sizes.bits))
     return _run_episode(
-        parameters, sizes, inputs, None, durations, uniforms, leaves, timesteps, every, keep, final_tree
+        given, sizes, inputs, None, durations, uniforms, leaves, timesteps, every, keep, final_tree
     )
 
 
 def _run_episode(
-    parameters, sizes, inputs, lengths, durations, uniforms, leaves, timesteps, every, keep, final_tree
+    parameters: _Parameters,
+    sizes: Sizes,
+    inputs: Tensor,
+    lengths: Tensor | None,
+    durations: Tensor,
+    uniforms: Tensor | None,
+    leaves: int,
+    timesteps: int,
+    every: int,
+    keep: bool,
+    final_tree: bool,
 ) -> Results:
     batch, depth = len(inputs), depth_of(leaves)
     if batch < 1:
@@ -399,12 +456,14 @@ def _run_episode(
         durations=_pointer(durations), uniforms=_pointer(uniforms), **sizes._asdict(),
     )  # fmt: skip
     held = (inputs, lengths, durations, uniforms)
-    if torch.is_grad_enabled() and any(parameter.requires_grad for parameter in parameters):
-        return _EpisodeFunction.apply(call, held, keep, final_tree, *parameters)
+    if _needs_tape(*parameters.tensors):
+        return _EpisodeFunction.apply(call, held, keep, final_tree, parameters.starts, *parameters.tensors)
     return _forward(call, keep, final_tree, parameters)[0]
 
 
-def _forward(call: _Episode, keep: bool, final_tree: bool, parameters) -> tuple[Results, _Workspace | None]:
+def _forward(
+    call: _Episode, keep: bool, final_tree: bool, parameters: _Parameters
+) -> tuple[Results, _Workspace | None]:
     batch, leaves, time = call.batch, call.leaves, call.timesteps
     recorded = time if keep else 0
     depth = depth_of(leaves)
@@ -420,7 +479,7 @@ def _forward(call: _Episode, keep: bool, final_tree: bool, parameters) -> tuple[
     if keep:
         call.turn_logits, call.turns, call.leaf, call.queries = (tensor.data_ptr() for tensor in results[1:5])
     call.tree = _pointer(results[5])
-    pointers = _pointers(parameters)
+    pointers = parameters.pointers(parameters.tensors)
     call.parameters = pointers
     sizes = (c_int64 * 3)()
     calls = library()
@@ -435,12 +494,12 @@ def _forward(call: _Episode, keep: bool, final_tree: bool, parameters) -> tuple[
 
 class _EpisodeFunction(torch.autograd.Function):
     @staticmethod
-    def forward(ctx, call, held, keep, final_tree, *parameters):
+    def forward(ctx, call, held, keep, final_tree, starts, *tensors):
         call.taped = 1
-        results, tape = _forward(call, keep, final_tree, parameters)
+        results, tape = _forward(call, keep, final_tree, _Parameters(tensors, starts))
         ctx.set_materialize_grads(False)
-        ctx.call, ctx.held = call, held
-        ctx.save_for_backward(_saved(tape), *parameters)
+        ctx.call, ctx.held, ctx.starts = call, held, starts
+        ctx.save_for_backward(_saved(tape), *tensors)
         ctx.mark_non_differentiable(*(tensor for tensor in results[2:] if tensor is not None))
         if not keep:
             ctx.mark_non_differentiable(results[1])
@@ -449,16 +508,16 @@ class _EpisodeFunction(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx, d_outputs, d_turn_logits, *_):
-        _tape, *parameters = ctx.saved_tensors
+        _tape, *tensors = ctx.saved_tensors
         if d_outputs is None and d_turn_logits is None:
-            return (None,) * (4 + len(parameters))
-        call = ctx.call
+            return (None,) * (5 + len(tensors))
+        call, parameters = ctx.call, _Parameters(tuple(tensors), ctx.starts)
         # The tree's presence decided how many updates the tape holds; its address is not used.
         d_outputs = d_outputs if d_outputs is None else d_outputs.contiguous()
         d_turn_logits = d_turn_logits if d_turn_logits is None else d_turn_logits.contiguous()
         call.d_output_logits, call.d_turn_logits = _pointer(d_outputs), _pointer(d_turn_logits)
-        gradients = [torch.empty_like(parameter) for parameter in parameters]
-        pointers, d_pointers = _pointers(parameters), _pointers(gradients)
+        gradients = parameters.gradients()
+        pointers, d_pointers = parameters.pointers(tensors), parameters.pointers(gradients)
         call.parameters, call.d_parameters = pointers, d_pointers
         call.threads = torch.get_num_threads()
         sizes = (c_int64 * 3)()
@@ -467,7 +526,7 @@ class _EpisodeFunction(torch.autograd.Function):
         scratch = _Workspace(sizes[2])
         call.scratch = scratch.pointer
         calls.ham_episode_backward(ctypes.byref(call))
-        return None, None, None, None, *gradients
+        return None, None, None, None, None, *gradients
 
 
 def attend(
