@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -18,7 +19,7 @@ from ham.runs import RunFolder, read_text
 from ham.search import engine, report, screen
 from ham.search import space as spaces
 from ham.search.engine import Way
-from ham.search.plan import Plan, SearchFolder, outcomes, ranked
+from ham.search.plan import Outcome, Plan, SearchFolder, outcomes, ranked
 
 TRIALS = 64
 
@@ -175,32 +176,41 @@ def _resume(
 def _run(folder: SearchFolder, plan: Plan, way: Way, *, new: bool, json: bool = False) -> int:
     """Run a search to its end, or until it is stopped, and report."""
     plan.check()
-    engine.import_ray(way)
     if new:
-        folder.begin(plan)
-    command = f"ham {'sweep' if plan.sweep else 'tune'} --resume {folder.path}"
-    with RunFolder(folder.path).locked():
-        folder.write_plan(plan)
-        stopped = False
-        try:
-            with screen.shown(plan, outcomes(folder, plan), way.hours) as board:
-                engine.run(folder, plan, way, board)
-        except KeyboardInterrupt:
-            stopped = True
-        found = outcomes(folder, plan)
-        report.write(folder, plan, found)
-    _print(folder, plan, json)
+        folder.refuse_if_taken()
+    stopped = False
+    if new or not all(outcome.ended for outcome in outcomes(folder, plan)):
+        with engine.connected(way):
+            if new:
+                folder.begin(plan)
+            stopped = _follow(folder, plan, way)
+    folder.write_plan(plan)
+    found = outcomes(folder, plan)
+    report.write(folder, plan, found)
+    _print(folder, plan, found, json)
     if not all(outcome.ended for outcome in found):
+        command = f"ham {'sweep' if plan.sweep else 'tune'} --resume {folder.path}"
         print(f"ham: not all trials ended; go on with: {command}", file=sys.stderr)
     if stopped:
         return 130
     return 0 if ranked(found) else 1
 
 
-def _print(folder: SearchFolder, plan: Plan, json: bool) -> None:
+def _follow(folder: SearchFolder, plan: Plan, way: Way) -> bool:
+    """Run what is left of a search while it is shown; whether it was interrupted."""
+    with RunFolder(folder.path).locked():
+        folder.write_plan(plan)
+        try:
+            with screen.shown(plan, outcomes(folder, plan), way.hours) as board:
+                engine.run(folder, plan, way, board)
+        except KeyboardInterrupt:
+            return True
+    return False
+
+
+def _print(folder: SearchFolder, plan: Plan, found: Sequence[Outcome], json: bool) -> None:
     from ham import show
 
-    found = outcomes(folder, plan)
     if json:
         print(read_text(folder.path / report.RESULTS), end="")
         return

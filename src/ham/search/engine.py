@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import logging
 import os
+import secrets
 import shutil
 import socket
 import time
@@ -20,13 +21,11 @@ from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any
 
 from ham.errors import InputError
 from ham.search.plan import ERROR, Outcome, Plan, SearchFolder, TrialFolder, outcomes, standings
-
-if TYPE_CHECKING:
-    from ray.tune.schedulers import TrialScheduler
+from ham.search.screen import Board
 
 LOST_WORKERS = 5
 """How often a trial may lose its worker, or fail, before Ray gives it up."""
@@ -35,6 +34,7 @@ REDUCTION = 3
 FIRST_RUNG = 0.1
 """Share of its epochs that every trial gets."""
 SECONDS_FOR_THE_LAST_OWNER = 60.0
+SECONDS_TO_ANSWER = 10.0
 OBJECT_STORE = 100 << 20
 """Nothing but small dictionaries goes through Ray's object store."""
 
@@ -61,49 +61,37 @@ class Way:
             )
 
 
-class Screen(Protocol):
-    """Who is told of what happens to the trials."""
+def run(folder: SearchFolder, plan: Plan, way: Way, screen: Board) -> None:
+    """Run the trials that have not ended yet, until they have or the time is over; Ray is connected."""
+    from ray import tune
 
-    def running(self, number: int) -> None: ...
-    def reported(self, number: int, standing: dict[str, Any]) -> None: ...
-    def lost(self, number: int) -> None: ...
-    def ended(self, outcome: Outcome) -> None: ...
-
-
-def run(folder: SearchFolder, plan: Plan, way: Way, screen: Screen) -> None:
-    """Run the trials that have not ended yet, until they have or the time is over."""
     done = [outcome for outcome in outcomes(folder, plan) if outcome.ended]
     open_numbers = sorted(set(plan.numbers) - {outcome.number for outcome in done})
-    if not open_numbers:
-        return
-    with _connected(way):
-        from ray import tune
-
-        scheduler = tune.schedulers.FIFOScheduler() if plan.sweep else _halving(folder, plan, done)
-        tuner = tune.Tuner(
-            tune.with_resources(trial, {"cpu": way.cores}),
-            param_space={
-                "folder": str(folder.path),
-                "cores": way.cores,
-                "number": tune.grid_search(open_numbers),
-            },
-            tune_config=tune.TuneConfig(
-                scheduler=scheduler,
-                max_concurrent_trials=way.workers,
-                time_budget_s=None if way.hours is None else way.hours * 3600,
-                reuse_actors=True,
-                trial_name_creator=_name_of,
-                trial_dirname_creator=_name_of,
-            ),
-            run_config=tune.RunConfig(
-                name="ray",
-                storage_path=str(folder.path),
-                failure_config=tune.FailureConfig(max_failures=LOST_WORKERS),
-                callbacks=[_announcer(folder, plan, screen)],
-                verbose=0,
-            ),
-        )
-        tuner.fit()
+    scheduler = tune.schedulers.FIFOScheduler() if plan.sweep else _halving(folder, plan, done)
+    tuner = tune.Tuner(
+        tune.with_resources(trial, {"cpu": way.cores}),
+        param_space={
+            "folder": str(folder.path),
+            "cores": way.cores,
+            "number": tune.grid_search(open_numbers),
+        },
+        tune_config=tune.TuneConfig(
+            scheduler=scheduler,
+            max_concurrent_trials=way.workers,
+            time_budget_s=None if way.hours is None else way.hours * 3600,
+            reuse_actors=True,
+            trial_name_creator=_name_of,
+            trial_dirname_creator=_name_of,
+        ),
+        run_config=tune.RunConfig(
+            name="ray",
+            storage_path=str(folder.path),
+            failure_config=tune.FailureConfig(max_failures=LOST_WORKERS),
+            callbacks=[_announcer(folder, plan, screen)],
+            verbose=0,
+        ),
+    )
+    tuner.fit()
     shutil.rmtree(folder.path / "ray", ignore_errors=True)
 
 
@@ -168,7 +156,7 @@ def _alone(folder: TrialFolder) -> Iterator[None]:
         lock.__exit__(None, None, None)
 
 
-def _halving(folder: SearchFolder, plan: Plan, done: Sequence[Outcome]) -> TrialScheduler:
+def _halving(folder: SearchFolder, plan: Plan, done: Sequence[Outcome]) -> Any:
     """Asynchronous successive halving (ASHA), told of the trials that ended before."""
     from ray.tune.schedulers import ASHAScheduler
 
@@ -199,13 +187,13 @@ def _halving(folder: SearchFolder, plan: Plan, done: Sequence[Outcome]) -> Trial
     return scheduler
 
 
-def _announcer(folder: SearchFolder, plan: Plan, screen: Screen) -> Any:
+def _announcer(folder: SearchFolder, plan: Plan, screen: Board) -> Any:
     from ray.tune import Callback
 
     class Announcer(Callback):
         """Passes on what happens; Ray's own tables and logs are off."""
 
-        def __init__(self, screen: Screen) -> None:
+        def __init__(self, screen: Board) -> None:
             self.screen = screen
 
         def __getstate__(self) -> dict[str, Any]:
@@ -238,7 +226,7 @@ def _name_of(trial: Any) -> str:
 
 
 @contextmanager
-def _connected(way: Way) -> Iterator[None]:
+def connected(way: Way) -> Iterator[None]:
     """A connection to the cluster at an address, or a Ray of our own on this machine's loopback."""
     ray = import_ray(way)
     quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.CRITICAL}
@@ -250,8 +238,9 @@ def _connected(way: Way) -> Iterator[None]:
         ray.init(address="local", **quiet)
     else:
         try:
+            _reach(way.address)
             ray.init(address=way.address, **quiet)
-        except (ConnectionError, RuntimeError, ValueError) as error:
+        except (OSError, RuntimeError, ValueError) as error:
             raise InputError(
                 f"no Ray cluster can be used at {way.address}: {error}; start one with: ray start --head"
             ) from None
@@ -259,6 +248,13 @@ def _connected(way: Way) -> Iterator[None]:
         yield
     finally:
         ray.shutdown()
+
+
+def _reach(address: str) -> None:
+    """An error at once if nobody listens there: Ray would try for a quarter of an hour."""
+    host, _, port = address.rpartition(":")
+    if host:
+        socket.create_connection((host, int(port)), SECONDS_TO_ANSWER).close()
 
 
 def import_ray(way: Way) -> Any:
@@ -275,6 +271,9 @@ def import_ray(way: Way) -> Any:
     if way.address is None:
         # In spite of its name this is what keeps every process of Ray's on the loopback, on any system.
         settings["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"
+        if "RAY_AUTH_MODE" not in os.environ:
+            # Else Ray makes a token of its own and leaves it in the user's home.
+            settings |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(16)}
     for name, value in settings.items():
         os.environ.setdefault(name, value)
     try:

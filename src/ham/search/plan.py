@@ -134,9 +134,12 @@ class SearchFolder:
     def __init__(self, path: str | Path):
         self.path = Path(path).absolute()
 
-    def begin(self, plan: Plan) -> None:
+    def refuse_if_taken(self) -> None:
         if (self.path / PLAN).exists():
             raise InputError(f"{self.path} already holds a search; continue it with --resume {self.path}")
+
+    def begin(self, plan: Plan) -> None:
+        self.refuse_if_taken()
         try:
             (self.path / "trials").mkdir(parents=True, exist_ok=True)
         except OSError as error:
@@ -240,7 +243,7 @@ class Outcome:
         return replace(self.run, training=training)
 
 
-def quality(record: dict[str, Any]) -> tuple[float, float, float]:
+def quality(record: dict[str, Any]) -> tuple[int, float, float]:
     """How epochs, and trials, are compared: larger trees first, then error, then loss."""
     return record["leaves"], -record["error"], -record["loss"]
 

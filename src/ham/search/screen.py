@@ -83,7 +83,7 @@ class Board:
     def seconds_left(self, waiting: int, running: int) -> float | None:
         """A guess from the trials that ended, bounded by the time there is."""
         bound = None if self.until is None else max(self.until - time.monotonic(), 0.0)
-        if not self.took or not running:
+        if not self.took or not waiting + running:
             return bound
         mean = sum(self.took) / len(self.took)
         now = time.monotonic()
@@ -93,7 +93,7 @@ class Board:
                 for number, state in self.states.items()
                 if state == "running" and number in self.started
             )
-        guess = (rest + waiting * mean) / running
+        guess = (rest + waiting * mean) / max(running, 1)
         return guess if bound is None else min(guess, bound)
 
     def __rich__(self) -> Group:

@@ -42,8 +42,8 @@ Value = int | float | bool | str
 class Range:
     """Numbers between two bounds, both included, evenly or evenly in their logarithm."""
 
-    low: float
-    high: float
+    low: int | float
+    high: int | float
     log: bool = False
     whole: bool = False
 
