@@ -13,15 +13,20 @@ help:
 	@echo "make sanitize    run the native engine's tests under the address and UB sanitizers"
 
 # torch first and pinned: asked for loosely, pip would fetch gigabytes of GPU libraries.
-$(VENV)/installed: pyproject.toml constraints.txt
+$(VENV)/ready: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet --constraint constraints.txt torch
-	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[dev]'
+	$(BIN)/pip install --quiet --constraint constraints.txt torch==2.13.0
+	$(BIN)/pip install --quiet --constraint constraints.txt --editable .
 	touch $@
 
-setup: $(VENV)/installed
+$(VENV)/ready-for-tests: $(VENV)/ready
+	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[dev]'
+	sh tests/view/install_browser.sh
+	touch $@
 
-reproduce: setup
+setup: $(VENV)/ready-for-tests
+
+reproduce: $(VENV)/ready
 	$(BIN)/ham reproduce
 
 test: setup lint types
