@@ -1,0 +1,223 @@
+"""The whole measurement, from a plan to numbers."""
+
+from __future__ import annotations
+
+import logging
+import os
+import platform
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from ham.bench import peers
+from ham.bench.access import ACCESSES, access_jobs, softmax_job
+from ham.bench.flops import episode_flops, sgemm_jobs
+from ham.bench.timing import Job, interleaved, running_on
+from ham.bench.work import Trainer, Work
+from ham.errors import InputError
+from ham.ops import Backend, native
+
+_log = logging.getLogger("ham")
+
+FULL_LANES = 64
+"""Examples in the measurement of arithmetic: every lane of every vector is used."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What is measured, and how thoroughly."""
+
+    sizes: tuple[int, ...] = (4, 8, 16, 32, 64, 128)
+    """Leaves at which training steps are timed."""
+    memories: tuple[int, ...] = tuple(1 << k for k in range(5, 21))
+    """Leaves at which one access is timed."""
+    reference: int = 32
+    """The size at which the engine's arithmetic and everything around it are measured."""
+    batches: int = 4
+    repetitions: int = 7
+    accesses: int = ACCESSES
+    compile_limit: int = 240
+    """Seconds torch.compile may take at each size; 0 leaves it out."""
+
+    def __post_init__(self) -> None:
+        for leaves in (*self.sizes, *self.memories, self.reference):
+            if leaves < 2 or leaves & (leaves - 1):
+                raise InputError(f"sizes must be powers of two from 2 on, got {leaves}")
+
+
+FULL = Plan()
+QUICK = Plan(
+    sizes=(32,),
+    memories=(1 << 5, 1 << 10, 1 << 20),
+    batches=2,
+    repetitions=5,
+    compile_limit=0,
+)
+
+
+@dataclass(frozen=True)
+class Around:
+    """Seconds of the parts of a training step."""
+
+    whole: float
+    sampling: float
+    op: float
+    """The episode, forward and backward."""
+
+    @property
+    def share(self) -> float:
+        """What is not the op, of the whole step."""
+        return 1 - self.op / self.whole
+
+
+@dataclass(frozen=True)
+class Measured:
+    """All numbers of one run; times are in seconds."""
+
+    plan: Plan
+    machine: str
+    steps: dict[str, dict[int, float]]
+    """Contestant → leaves → one training step."""
+    missing: dict[str, dict[int, str]]
+    """Contestant → leaves → why there is no number."""
+    episode_rate: float
+    """Useful floating-point operations a second of the op, one thread, all lanes used."""
+    sgemm_rate: float
+    around: Around
+    access: dict[int, float]
+    softmax: dict[int, float]
+    versions: dict[str, str] = field(default_factory=dict)
+
+
+def measure(plan: Plan) -> Measured:
+    """Measure everything of the plan; needs the native engine."""
+    if why := native.why_not():
+        raise InputError(f"there is nothing to measure: the native engine cannot be had ({why})")
+    versions = {
+        "Python": platform.python_version(),
+        "PyTorch": torch.__version__,
+        "compiler": native.build_info().version,
+    }
+    peer, why_no_jax = peers.jax_peer()
+    if peer is not None:
+        versions["JAX"] = peer.jax.__version__
+    steps: dict[str, dict[int, float]] = {name: {} for name in ("native", "native 2", "eager")}
+    steps |= {"compile": {}, "jax": {}}
+    missing: dict[str, dict[int, str]] = {"compile": {}, "jax": {}}
+    for leaves in plan.sizes:
+        _log.info("training steps at n = %d", leaves)
+        jobs = _engine_jobs(leaves, plan)
+        if peer is None:
+            missing["jax"][leaves] = why_no_jax
+        else:
+            jobs["jax"] = peers.jax_job(peer, _work(leaves, plan))
+        for name, seconds in interleaved(jobs, plan.repetitions).items():
+            steps[name][leaves] = seconds
+        if plan.compile_limit <= 0:
+            missing["compile"][leaves] = "left out"
+            continue
+        _log.info("torch.compile at n = %d", leaves)
+        compiled, why = peers.compiled_seconds(leaves, plan.batches, plan.repetitions, plan.compile_limit)
+        if compiled is None:
+            missing["compile"][leaves] = why
+        else:
+            steps["compile"][leaves] = compiled
+    _log.info("arithmetic, and everything around the op")
+    episode_rate, sgemm_rate = _rates(plan)
+    around = _around(plan)
+    access, softmax = {}, {}
+    for leaves in plan.memories:
+        _log.info("one access at n = %d", leaves)
+        access[leaves], softmax[leaves] = _access(leaves, plan)
+    return Measured(
+        plan=plan,
+        machine=_machine(),
+        steps=steps,
+        missing=missing,
+        episode_rate=episode_rate,
+        sgemm_rate=sgemm_rate,
+        around=around,
+        access=access,
+        softmax=softmax,
+        versions=versions,
+    )
+
+
+def _work(leaves: int, plan: Plan) -> list[Work]:
+    rng = np.random.default_rng(leaves)
+    return [Work.draw(rng, leaves) for _ in range(plan.batches)]
+
+
+def _engine_jobs(leaves: int, plan: Plan) -> dict[str, Job]:
+    """A training step on each of the same batches for each engine, which has its own weights."""
+    work = _work(leaves, plan)
+
+    def job(engine: Backend, threads: int) -> Job:
+        trainer = Trainer()
+
+        def step(one: Work) -> None:
+            with running_on(engine, threads):
+                trainer.step(one)
+
+        return [partial(step, one) for one in work]
+
+    return {"native": job("native", 1), "native 2": job("native", 2), "eager": job("reference", 1)}
+
+
+def _rates(plan: Plan) -> tuple[float, float]:
+    """Operations a second of the episode and of the best matrix product, one thread."""
+    with running_on("native", 1):
+        op = Trainer().op(Work.draw(np.random.default_rng(0), plan.reference, FULL_LANES, full=True))
+        products = sgemm_jobs()
+        jobs = {"op": [op]} | {name: [job] for name, (job, _) in products.items()}
+        seconds = interleaved(jobs, 3 * plan.repetitions)
+    episode = FULL_LANES * episode_flops(plan.reference) / seconds["op"]
+    return episode, max(operations / seconds[name] for name, (_, operations) in products.items())
+
+
+def _around(plan: Plan) -> Around:
+    """A step with all that belongs to it in training: drawing the batch, and the moving average."""
+    trainer = Trainer()
+    average = trainer.flat.weights.clone()
+
+    def draw(number: int) -> Work:
+        return Work.draw(np.random.default_rng([0, 0, number]), plan.reference)
+
+    def whole(number: int) -> None:
+        trainer.step(draw(number))
+        average.lerp_(trainer.flat.weights, 1e-3)
+
+    numbers = range(2 * plan.batches)
+    with running_on("native", 1):
+        jobs: dict[str, Job] = {
+            "whole": [partial(whole, number) for number in numbers],
+            "sampling": [partial(draw, number) for number in numbers],
+            "op": [trainer.op(draw(number)) for number in numbers],
+        }
+        return Around(**interleaved(jobs, 3 * plan.repetitions))
+
+
+def _access(leaves: int, plan: Plan) -> tuple[float, float]:
+    """Seconds of one access, and of one softmax read."""
+    with running_on("native", 1), torch.no_grad():
+        jobs = access_jobs(leaves, plan.accesses) | {"softmax": softmax_job(leaves)}
+        seconds = interleaved({name: [job] for name, job in jobs.items()}, plan.repetitions)
+    native.release_workspaces()
+    return max(seconds["many"] - seconds["one"], 0.0) / plan.accesses, seconds["softmax"]
+
+
+def _machine() -> str:
+    name = platform.processor() or platform.machine()
+    info = Path("/proc/cpuinfo")
+    if info.is_file():
+        models = [
+            line.split(":", 1)[1].strip()
+            for line in info.read_text().splitlines()
+            if line.startswith("model name")
+        ]
+        name = models[0] if models else name
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    return f"{name}, {cores} cores"
