@@ -163,6 +163,7 @@ struct ForestScratch {
   Forest forest(const HamEpisode& e, const Chunk& chunk, float* given) const {
     Forest forest;
     forest.width = e.width;
+    forest.large = 2 * e.leaves * e.width > kLargeTree / static_cast<int64_t>(sizeof(float));
     forest.zeros = zeros;
     forest.trash = trash;
     forest.active = chunk.lanes;

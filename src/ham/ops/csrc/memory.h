@@ -14,6 +14,7 @@ struct Forest {
   float* tree[kLanes] = {};
   int64_t active = 0;
   int64_t width = 0;
+  bool large = false;  // beyond what stays in a cache near the core
   float* zeros = nullptr;
   float* trash = nullptr;
 };
@@ -48,6 +49,18 @@ HAM_INLINE void scatter(const Rows& rows, const float* panel, int64_t features) 
 struct Nodes {
   int64_t of[kLanes];
 };
+
+constexpr int64_t kLargeTree = 1 << 18;
+
+// Both children of a node are neighbours in memory: asked for while SEARCH still decides
+// between them, whichever is taken is there in time, and so is its sibling for the update.
+HAM_INLINE void prefetch_children(const Forest& forest, const Nodes& nodes) {
+  constexpr int64_t kLine = 16;
+  for (int64_t lane = 0; lane < forest.active; ++lane) {
+    const float* pair = forest.tree[lane] + 2 * nodes.of[lane] * forest.width;
+    for (int64_t f = 0; f < 2 * forest.width + kLine; f += kLine) __builtin_prefetch(pair + f);
+  }
+}
 
 // The path's node at `level` (the root is level 0, the leaf level `levels`).
 HAM_INLINE Nodes path_nodes(const int64_t* leaf, int64_t levels, int64_t level) {
@@ -116,6 +129,7 @@ inline void attend_forward(const Model& model, const Forest& forest, const Desce
   for (int64_t level = 0; level < levels; ++level) {
     float* panel = descent.nodes + level * panel_floats(width);
     float* logit = logits + level * kLanes;
+    if (forest.large) prefetch_children(forest, node);
     if (level == 0 && root)
       copy_panel(panel, root, width);
     else

@@ -147,6 +147,7 @@ class Step {
   Forest forest(int64_t chunk, const StepScratch& scratch, float* trees) const {
     Forest forest;
     forest.width = s_.width;
+    forest.large = 2 * s_.leaves * s_.width > kLargeTree / static_cast<int64_t>(sizeof(float));
     forest.zeros = scratch.zeros;
     forest.trash = scratch.trash;
     forest.active = std::min<int64_t>(kLanes, s_.count - chunk * kLanes);
