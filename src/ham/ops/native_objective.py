@@ -105,7 +105,7 @@ def objective(
         held.append(predictions.detach().contiguous())
         d_predictions = torch.empty_like(held[-1])
         call.predictions, call.d_predictions = held[-1].data_ptr(), d_predictions.data_ptr()
-    scratch = torch.empty(batch * (symbols * (bits + 2) + timesteps))
+    scratch = torch.empty(batch * (symbols * (bits + 2) + timesteps) + timesteps * levels)
     terms = (c_double * 4)()
     call.scratch, call.terms = scratch.data_ptr(), ctypes.addressof(terms)
     library().ham_objective(ctypes.byref(call))

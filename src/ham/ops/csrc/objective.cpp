@@ -3,6 +3,7 @@
 // half an episode.
 #include <algorithm>
 #include <cmath>
+#include <type_traits>
 
 #include "objective.h"
 #include "vec.h"
@@ -40,11 +41,17 @@ HAM_INLINE Logit of_logit(Vec x) {
   return {x < 0.f ? doubt : sure, doubt, log1p_small(e)};
 }
 
-// Calls body(offset, count) on consecutive stretches of at most a vector.
+// Calls body(offset, count) on consecutive stretches of a vector, the count being a constant of
+// the type there, and on what remains.
 template <class Body>
 HAM_INLINE void stretches(int64_t size, const Body& body) {
-  for (int64_t i = 0; i < size; i += kWidth) body(i, std::min<int64_t>(kWidth, size - i));
+  int64_t i = 0;
+  for (; i + kWidth <= size; i += kWidth) body(i, std::integral_constant<int64_t, kWidth>());
+  if (i < size) body(i, size - i);
 }
+
+using Bytes = uint8_t __attribute__((vector_size(kWidth)));
+using Doubles = double __attribute__((vector_size(kWidth * 8)));
 
 HAM_INLINE Vec load_some(const float* p, int64_t count) {
   Vec v{};
@@ -52,13 +59,25 @@ HAM_INLINE Vec load_some(const float* p, int64_t count) {
   return v;
 }
 
+HAM_INLINE Vec load_some(const uint8_t* p, int64_t count) {
+  Bytes v{};
+  std::memcpy(&v, p, count);
+  return __builtin_convertvector(v, Vec);
+}
+
 HAM_INLINE void store_some(float* p, Vec v, int64_t count) { std::memcpy(p, &v, count * sizeof(float)); }
+
+HAM_INLINE double sum(const Doubles& v) {
+  double total = 0;
+  for (int lane = 0; lane < kWidth; ++lane) total += v[lane];
+  return total;
+}
 
 // Cross-entropy: its gradient, and every symbol's log-probability and share of right bits.
 void outputs_pass(const HamObjective& o, float* log_prob, float* hits) {
   const float share = 1.f / static_cast<float>(o.batch);
   float* loss_of_bit = o.scratch;
-  stretches(o.batch * o.symbols * o.bits, [&](int64_t i, int64_t count) {
+  stretches(o.batch * o.symbols * o.bits, [&](int64_t i, auto count) {
     Vec x = load_some(o.outputs + i, count), y = load_some(o.targets + i, count);
     Logit l = of_logit(x);
     store_some(loss_of_bit + i, relu(x) - x * y + l.log1p, count);
@@ -142,46 +161,37 @@ struct Decisions {
   double reinforce = 0, exploration = 0, entropy = 0;
 };
 
-// REINFORCE and exploration: the gradient on the decisions' logits.
-Decisions decisions_pass(const HamObjective& o, const float* advantages) {
-  Decisions sums;
-  const float share = 1.f / static_cast<float>(o.batch);
-  for (int64_t b = 0; b < o.batch; ++b)
-    for (int64_t t = 0; t < o.timesteps; ++t) {
-      const int64_t row = (b * o.timesteps + t) * o.levels;
-      if (t >= o.durations[b]) {
-        std::fill(o.d_turn_logits + row, o.d_turn_logits + row + o.levels, 0.f);
-        continue;
-      }
-      const float pull = o.reinforce * advantages[b * o.timesteps + t] * share;
-      stretches(o.levels, [&](int64_t k, int64_t count) {
-        Vec z = load_some(o.turn_logits + row + k, count);
-        Vec turn{};
-        for (int64_t lane = 0; lane < count; ++lane) turn[lane] = o.turns[row + k + lane];
-        Logit l = of_logit(z);
-        Vec entropy = l.log1p + magnitude(z) * l.doubt;
-        Vec slope = -z * l.doubt * (1.f - l.doubt);  // of the entropy
-        Vec against = turn > 0.5f ? z : -z;
-        Vec log_prob = (against < 0.f ? against : Vec{}) - l.log1p;
-        Vec gradient = -pull * (turn - l.probability);
-        Vec term;
-        if (o.entropy == kInverse) {
-          term = 1.f / (entropy + o.least_entropy);
-          gradient -= (o.exploration * share) * term * term * slope;
-        } else {
-          term = -entropy;
-          gradient -= (o.exploration * share) * slope;
-        }
-        store_some(o.d_turn_logits + row + k, gradient, count);
-        for (int64_t lane = 0; lane < count; ++lane) {
-          sums.reinforce -= static_cast<double>(pull) * log_prob[lane];
-          sums.exploration += term[lane];
-          sums.entropy += entropy[lane];
-        }
-      });
-    }
-  sums.exploration *= static_cast<double>(o.exploration) * share;
-  return sums;
+// REINFORCE and exploration: the gradient on the decisions' logits. `pulls` is scratch, one for
+// each decision: rows of a few levels would leave most of a vector empty.
+Decisions decisions_pass(const HamObjective& o, const float* advantages, float* pulls) {
+  const float share = 1.f / static_cast<float>(o.batch), explore = o.exploration * share;
+  const int64_t row = o.timesteps * o.levels;
+  Doubles reinforce{}, exploration{}, entropies{};
+  for (int64_t b = 0; b < o.batch; ++b) {
+    const int64_t ran = std::min(o.durations[b], o.timesteps) * o.levels, first = b * row;
+    for (int64_t t = 0; t * o.levels < ran; ++t)
+      std::fill_n(pulls + t * o.levels, o.levels, o.reinforce * advantages[b * o.timesteps + t] * share);
+    stretches(ran, [&](int64_t i, auto count) {
+      Vec z = load_some(o.turn_logits + first + i, count), turn = load_some(o.turns + first + i, count);
+      Vec pull = load_some(pulls + i, count);
+      Logit l = of_logit(z);
+      Vec entropy = l.log1p + magnitude(z) * l.doubt;
+      Vec slope = -z * l.doubt * (1.f - l.doubt);  // of the entropy
+      Vec against = turn > 0.5f ? z : -z;
+      Vec log_prob = (against < 0.f ? against : Vec{}) - l.log1p;
+      Vec inverse = 1.f / (entropy + o.least_entropy);
+      Vec term = o.entropy == kInverse ? inverse : -entropy;
+      Vec factor = o.entropy == kInverse ? inverse * inverse : splat(1.f);
+      store_some(o.d_turn_logits + first + i, -pull * (turn - l.probability) - explore * factor * slope,
+                 count);
+      for (int64_t lane = count; lane < kWidth; ++lane) entropy[lane] = term[lane] = 0.f;
+      reinforce -= __builtin_convertvector(pull * log_prob, Doubles);
+      exploration += __builtin_convertvector(term, Doubles);
+      entropies += __builtin_convertvector(entropy, Doubles);
+    });
+    std::fill(o.d_turn_logits + first + ran, o.d_turn_logits + first + row, 0.f);
+  }
+  return {sum(reinforce), sum(exploration) * static_cast<double>(o.exploration) * share, sum(entropies)};
 }
 
 }  // namespace
@@ -209,7 +219,7 @@ extern "C" void ham_objective(const HamObjective* objective) {
 
   returns_pass(o, o.reward == kHamming ? hits : log_prob, returns);
   const double baseline_loss = advantages_pass(o, returns);
-  const Decisions decisions = decisions_pass(o, returns);
+  const Decisions decisions = decisions_pass(o, returns, returns + o.batch * o.timesteps);
   int64_t ran = 0;
   for (int64_t b = 0; b < o.batch; ++b) ran += o.durations[b];
   o.terms[0] = cross_entropy + baseline_loss + decisions.reinforce + decisions.exploration;

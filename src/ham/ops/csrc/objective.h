@@ -24,7 +24,7 @@ struct HamObjective {
   float* d_outputs;
   float* d_turn_logits;
   float* d_predictions;       // or null
-  float* scratch;             // batch * (symbols * (bits + 2) + timesteps) floats
+  float* scratch;             // batch * (symbols * (bits + 2) + timesteps) + timesteps * levels floats
   double* terms;              // loss, cross-entropy, mean entropy, share of wrong examples
 };
 
