@@ -35,8 +35,13 @@ def pace(settings: Training, phase: Phase, age: int) -> Pace:
 
 
 def phase_after(settings: Training, phase: Phase, began: int, epochs: int, settled: bool) -> Phase:
-    """The phase that follows after so many epochs; a phase that settled ends early."""
-    if phase == "main" and settings.finish:
-        return "finish" if settled or epochs >= settings.epochs - settings.finish else "main"
-    longest = settings.finish if phase == "finish" else settings.epochs
-    return "done" if settled or epochs - began >= longest else phase
+    """The phase that follows after so many epochs.
+
+    The main phase ends early when it has settled. The end phase runs its whole course: its errors are
+    few and noisy, while decisions go on getting surer.
+    """
+    if phase == "finish":
+        return "done" if epochs - began >= settings.finish else "finish"
+    if settled or epochs >= settings.epochs - settings.finish:
+        return "finish" if settings.finish else "done"
+    return "main"

@@ -35,7 +35,7 @@ def merge() -> Run:
 
 
 def sort() -> Run:
-    return Run("sort", Architecture(hidden=40), _peers(8, finish=30))
+    return Run("sort", Architecture(hidden=40), _peers(8, discount=0.6, learning_rate_decay=0.97, finish=30))
 
 
 def add() -> Run:
