@@ -5,13 +5,14 @@ import json
 import socket
 import sys
 from contextlib import nullcontext
+from types import SimpleNamespace
 
 import pytest
 from rich.console import Console
 
 from ham import cli
 from ham.search import engine
-from ham.search.plan import Outcome, Plan, SearchFolder
+from ham.search.plan import Outcome, Plan, SearchFolder, standings
 from ham.search.screen import Board
 
 from .test_plan import outcome, plan_of, record
@@ -153,6 +154,24 @@ def test_without_ray_one_line_says_what_to_install(monkeypatch, tmp_path, capsys
     assert not any(tmp_path.iterdir())
 
 
+@pytest.mark.ray
+def test_trials_that_ended_before_a_resume_still_count_for_those_that_go_on(tmp_path):
+    pytest.importorskip("ray.tune")
+    folder, plan = SearchFolder(tmp_path), plan_of(8)
+    folder.begin(plan)
+    before = [outcome(n, record(1, 4, 10.0), record(2, 4, 5.0 + n)) for n in range(6)]
+    scheduler = engine._halving(folder, plan, before)
+    for number, error, decision in ((6, 4.0, "CONTINUE"), (7, 50.0, "STOP")):
+        folder.trial(number).prepare(plan.run(number))
+        trial = SimpleNamespace(trial_id=str(number), config={"number": number})
+        scheduler.on_trial_add(None, trial)
+        (standing,) = standings([record(1, 4, error)])
+        assert scheduler.on_trial_result(None, trial, standing) == decision
+        ended = decision == "STOP"
+        assert folder.trial(number).outcome(number, plan.run(number)).ended == ended
+    assert not (folder.trial(0).path / "end.json").exists()
+
+
 def board(plan: Plan, terminal: bool = False, done: list[Outcome] | None = None) -> tuple[Board, io.StringIO]:
     said = io.StringIO()
     console = Console(file=said, force_terminal=terminal, width=200)
@@ -164,13 +183,15 @@ def test_lines_tell_of_every_trial_that_ends():
     shown.running(0)
     shown.running(1)
     shown.reported(0, {"epoch": 1, "leaves": 4, "error": 50.0, "seconds": 2.0, "score": 1.75})
-    shown.lost(1)
+    shown.again(1, "")
+    shown.again(2, "Traceback:\nOSError: no room")
     shown.ended(outcome(0, record(1, 4, 50.0)))
     shown.ended(outcome(1, status="failed", message="Traceback:\nOSError: disk [full]"))
     lines = said.getvalue().splitlines()
-    assert lines[0] == "trial 1 lost its worker; it goes on from its last state"
-    assert lines[1].startswith("trial 0: finished after 1 epochs, 2 s, n 4, error 50.00%  (1 of 4 trials")
-    assert lines[2] == "trial 1 failed: OSError: disk [full]"
+    assert lines[0] == "trial 1 lost its worker and goes on elsewhere"
+    assert lines[1] == "trial 2 failed and is tried again: OSError: no room"
+    assert lines[2].startswith("trial 0: finished after 1 epochs, 2 s, n 4, error 50.00%  (1 of 4 trials")
+    assert lines[3] == "trial 1 failed: OSError: disk [full]"
 
 
 def test_the_live_table_shows_running_trials_first_then_the_best():

@@ -153,6 +153,8 @@ def test_a_sweep_trains_the_recipe_from_every_seed(alone, cluster, tmp_path):
     assert "Of 2 seeds" in (folder / "sweep.md").read_text()
 
 
+ENV = {"HAM_BACKEND": "reference", "RAY_USAGE_STATS_ENABLED": "0", "RAY_worker_niceness": "0"}
+"""Ray's workers are nice, which on a busy machine would make the tests long."""
 STARTED: list[subprocess.Popen] = []
 
 
@@ -168,7 +170,7 @@ def nothing_left_running() -> Iterator[None]:
 def ham(*words: object, env: dict[str, str] | None = None) -> subprocess.Popen:
     process = subprocess.Popen(
         [sys.executable, "-m", "ham", *map(str, words)],
-        env={**os.environ, "HAM_BACKEND": "reference", **(env or {})},
+        env={**os.environ, **ENV, **(env or {})},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -342,7 +344,7 @@ def cluster() -> Iterator[Cluster]:
         free.bind(("127.0.0.2", 0))
         address = f"127.0.0.2:{free.getsockname()[1]}"
     env = {
-        "RAY_USAGE_STATS_ENABLED": "0",
+        **ENV,
         "RAY_AUTH_MODE": "token",
         "RAY_AUTH_TOKEN": secrets.token_hex(16),
         # A dead node is noticed after seconds instead of a quarter of a minute.

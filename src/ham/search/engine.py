@@ -20,10 +20,12 @@ import traceback
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 from ham.errors import InputError
+from ham.runs import read_text
 from ham.search.plan import ERROR, Outcome, Plan, SearchFolder, TrialFolder, outcomes, standings
 from ham.search.screen import Board
 
@@ -206,13 +208,24 @@ def _announcer(folder: SearchFolder, plan: Plan, screen: Board) -> Any:
             self.screen.reported(trial.config["number"], result)
 
         def on_trial_recover(self, iteration, trials, trial, **info):
-            self.screen.lost(trial.config["number"])
+            self.screen.again(trial.config["number"], self._why(trial))
 
         def on_trial_complete(self, iteration, trials, trial, **info):
             self._ended(trial)
 
         def on_trial_error(self, iteration, trials, trial, **info):
+            number = trial.config["number"]
+            if not (folder.trial(number).path / ERROR).exists():
+                folder.trial(number).fail(self._why(trial) or "it lost its worker too often")
             self._ended(trial)
+
+        def _why(self, trial) -> str:
+            """What went wrong in a trial; nothing if it was its worker that went."""
+            with suppress(InputError):
+                return read_text(folder.trial(trial.config["number"]).path / ERROR)
+            # A node that does not see the folder cannot write into it; Ray brings its words.
+            said = Path(trial.error_file).read_text() if trial.error_file else ""
+            return said.rpartition("InputError: ")[2] if "InputError: " in said else ""
 
         def _ended(self, trial):
             number = trial.config["number"]

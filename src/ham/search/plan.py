@@ -174,6 +174,7 @@ class TrialFolder(RunFolder):
         write_whole(self.path / END, json.dumps(record).encode())
 
     def fail(self, message: str) -> None:
+        self.path.mkdir(parents=True, exist_ok=True)
         write_whole(self.path / ERROR, message.encode())
 
     def outcome(self, number: int, run: Run) -> Outcome:

@@ -46,10 +46,16 @@ class Board:
         with self.lock:
             self.standings[number] = standing
 
-    def lost(self, number: int) -> None:
+    def again(self, number: int, why: str) -> None:
+        """A trial is to be tried again, from its last state; without a reason because its worker was lost."""
         with self.lock:
             self.states[number] = "waiting"
-        self.say(f"trial {number} lost its worker; it goes on from its last state")
+        what = (
+            f"failed and is tried again: {_last_line(why)}"
+            if why
+            else "lost its worker and goes on elsewhere"
+        )
+        self.say(f"{self._name(number)} {what}")
 
     def ended(self, outcome: Outcome) -> None:
         with self.lock:
@@ -57,7 +63,7 @@ class Board:
             if outcome.ended and outcome.number in self.started:
                 self.took.append(time.monotonic() - self.started[outcome.number])
         if outcome.status == "failed":
-            self.say(f"trial {outcome.number} failed: {_last_line(outcome.message)}")
+            self.say(f"{self._name(outcome.number)} failed: {_last_line(outcome.message)}")
         elif not self.console.is_terminal:
             self.say(f"{self._line(outcome)}  ({self.summary()})")
 
@@ -122,13 +128,15 @@ class Board:
         standing = self.standings.get(number)
         return self.states[number] != "running", -(standing["score"] if standing else -1.0)
 
+    def _name(self, number: int) -> str:
+        return f"{'seed' if self.plan.sweep else 'trial'} {number}"
+
     def _line(self, outcome: Outcome) -> str:
-        what = "seed" if self.plan.sweep else "trial"
         best = outcome.best
         if best is None:
-            return f"{what} {outcome.number}: {outcome.status}, no epoch done"
+            return f"{self._name(outcome.number)}: {outcome.status}, no epoch done"
         return (
-            f"{what} {outcome.number}: {outcome.status} after {outcome.epochs} epochs, {outcome.seconds:.0f} s, "
+            f"{self._name(outcome.number)}: {outcome.status} after {outcome.epochs} epochs, {outcome.seconds:.0f} s, "
             f"n {best['leaves']}, error {best['error']:.2f}%"
         )
 
