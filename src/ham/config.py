@@ -125,6 +125,7 @@ class Training:
     """Epochs of the end phase for exactness, at the end of `epochs`: from the averaged weights,
     without exploration."""
     finish_learning_rate: float = 1e-3
+    """Its first learning rate, or the main phase's last if that is lower."""
     finish_decay: float = 0.9
     finish_reinforce: float = 2.0
     patience: int = 10

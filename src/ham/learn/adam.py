@@ -29,7 +29,8 @@ class Adam:
         self.mean.lerp_(gradient, 1 - MEAN_DECAY)
         self.square.mul_(SQUARE_DECAY).addcmul_(gradient, gradient, value=1 - SQUARE_DECAY)
         unbiased = math.sqrt(1 - SQUARE_DECAY**self.steps)
-        scale = (self.square.sqrt() / unbiased).add_(EPSILON)
+        # Not sqrt(), which would wake PyTorch's other threads for a few thousand numbers.
+        scale = (self.square.pow(0.5) / unbiased).add_(EPSILON)
         self.weights.addcdiv_(self.mean, scale, value=-rate / (1 - MEAN_DECAY**self.steps))
 
     def restart(self) -> None:

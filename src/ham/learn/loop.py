@@ -135,7 +135,7 @@ def train(run: Run, folder: RunFolder) -> Generator[Step | Epoch, None, None]:
     seconds_before = progress.seconds
     try:
         while progress.phase != "done":
-            now = pace(settings, progress.phase, progress.epoch - progress.phase_began)
+            now = pace(settings, progress.phase, progress.epoch, progress.phase_began)
             while progress.batch < settings.batches:
                 number = progress.epoch * settings.batches + progress.batch
                 rng = np.random.default_rng([TRAINING, run.seed, number])

@@ -19,17 +19,19 @@ class Pace:
     reinforce: float
 
 
-def pace(settings: Training, phase: Phase, age: int) -> Pace:
-    """The pace of an epoch, `age` epochs into its phase.
+def pace(settings: Training, phase: Phase, epoch: int, began: int) -> Pace:
+    """The pace of an epoch, counted from 0, in a phase that began with epoch `began`.
 
     The end phase does not explore: decisions that are still undecided break long inputs.
     """
     if phase == "finish":
-        rate = settings.finish_learning_rate * settings.finish_decay**age
+        # A learning rate above the main phase's last would undo what that had reached.
+        last = settings.learning_rate * settings.learning_rate_decay**began
+        rate = min(settings.finish_learning_rate, last) * settings.finish_decay ** (epoch - began)
         return Pace(rate, 0.0, settings.finish_reinforce)
     return Pace(
-        settings.learning_rate * settings.learning_rate_decay**age,
-        settings.exploration * settings.exploration_decay**age,
+        settings.learning_rate * settings.learning_rate_decay**epoch,
+        settings.exploration * settings.exploration_decay**epoch,
         settings.reinforce,
     )
 

@@ -30,12 +30,12 @@ def merge() -> Run:
     return Run(
         "merge",
         Architecture(hidden=40),
-        _peers(4, discount=0.6, learning_rate_decay=0.97, finish=30),
+        _peers(4, discount=0.6, learning_rate_decay=0.97, patience=20, finish=25),
     )
 
 
 def sort() -> Run:
-    return Run("sort", Architecture(hidden=40), _peers(8, discount=0.6, learning_rate_decay=0.97, finish=30))
+    return Run("sort", Architecture(hidden=40), _peers(8, discount=0.6, learning_rate_decay=0.97, finish=25))
 
 
 def add() -> Run:
