@@ -46,7 +46,7 @@ def card(folder: Path, name: str, examples: int) -> str:
         f"- trained by `{command(run, name)}`",
         f"- recipe `{name}`, seed {run.seed}; all settings in `{CONFIG}`, the log in `{METRICS}`",
         f"- {len(epochs)} epochs of {run.training.batches} batches of {run.training.batch} in "
-        f"{epochs[-1]['seconds'] / 60:.0f} minutes on one core",
+        f"{epochs[-1]['seconds']:.0f} s on one core",
         f"- kept: epoch {kept['epoch']}, chosen by validation on lengths up to {run.training.leaves}: "
         f"error {kept['error']:g}%, cross-entropy {kept['loss']:.2g}",
         f"- {sum(tensor.numel() for tensor in trained.model.parameters()):,} parameters",
