@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
 import torch
 from jaxtyping import Float
 from torch import Tensor
@@ -29,8 +30,8 @@ class Adam:
         self.mean.lerp_(gradient, 1 - MEAN_DECAY)
         self.square.mul_(SQUARE_DECAY).addcmul_(gradient, gradient, value=1 - SQUARE_DECAY)
         unbiased = math.sqrt(1 - SQUARE_DECAY**self.steps)
-        # Not sqrt(), which would wake PyTorch's other threads for a few thousand numbers.
-        scale = (self.square.pow(0.5) / unbiased).add_(EPSILON)
+        # NumPy's root: PyTorch's would wake its other threads, which then spin on the engine's cores.
+        scale = (torch.from_numpy(np.sqrt(self.square.numpy())) / unbiased).add_(EPSILON)
         self.weights.addcdiv_(self.mean, scale, value=-rate / (1 - MEAN_DECAY**self.steps))
 
     def restart(self) -> None:

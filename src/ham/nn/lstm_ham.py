@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from ham.nn.memory import HAM
 from ham.nn.model import Model, Recorder
@@ -66,7 +66,7 @@ class LSTMHAM(Model):
             return Episode(
                 *native.lstm_ham_episode(
                     parameters,
-                    nn.functional.pad(inputs, (0, 0, 0, leaves - inputs.shape[1])),
+                    _padded(inputs, leaves),
                     lengths,
                     durations,
                     uniforms,
@@ -91,3 +91,9 @@ class LSTMHAM(Model):
                 record.outputs.append(self.output(h))
             state = self.memory.update(state, read, h, active=t < durations)
         return record.episode(self.every, state.tree if final_tree else None)
+
+
+def _padded(inputs: Tensor, leaves: int) -> Tensor:
+    """One row for every leaf; as they are, uncopied, where there are as many."""
+    missing = leaves - inputs.shape[1]
+    return nn.functional.pad(inputs, (0, 0, 0, missing)) if missing else inputs

@@ -461,6 +461,17 @@ def _run_episode(
     return _forward(call, keep, final_tree, parameters)[0]
 
 
+def _filled(shape: tuple[int, ...], dtype: torch.dtype = torch.float32, byte: int = 0) -> Tensor:
+    """A tensor whose bytes are all the same.
+
+    PyTorch would fill it on all its threads, and those then spin for a while on the very cores
+    that the engine's own threads need next.
+    """
+    tensor = torch.empty(shape, dtype=dtype)
+    ctypes.memset(tensor.data_ptr(), byte, tensor.nbytes)
+    return tensor
+
+
 def _forward(
     call: _Episode, keep: bool, final_tree: bool, parameters: _Parameters
 ) -> tuple[Results, _Workspace | None]:
@@ -468,11 +479,11 @@ def _forward(
     recorded = time if keep else 0
     depth = depth_of(leaves)
     results: Results = (
-        torch.zeros(batch, time // call.every, call.outputs),
-        torch.zeros(batch, recorded, depth),
-        torch.zeros(batch, recorded, depth, dtype=torch.bool),
-        torch.full((batch, recorded), -1, dtype=torch.int64),
-        torch.zeros(batch, recorded, call.query),
+        _filled((batch, time // call.every, call.outputs)),
+        _filled((batch, recorded, depth)),
+        _filled((batch, recorded, depth), torch.bool),
+        _filled((batch, recorded), torch.int64, byte=0xFF),  # -1
+        _filled((batch, recorded, call.query)),
         torch.empty(batch, 2 * leaves, call.width) if final_tree else None,
     )
     call.output_logits = results[0].data_ptr()
