@@ -63,7 +63,11 @@ def queue() -> Run:
 
 
 def priority_queue() -> Run:
-    return Run("priority_queue", Architecture(kind="raw-ham", hidden=40), _peers(4, finish=30))
+    return Run(
+        "priority_queue",
+        Architecture(kind="raw-ham", hidden=40),
+        _peers(4, learning_rate_decay=0.97, patience=30, finish=25),
+    )
 
 
 def _peers(runs: int, **changes) -> Training:
