@@ -105,7 +105,6 @@ def _native(episode, examples, baseline, training, every, reinforce, exploration
     """The same in one call of the native engine."""
     from ham.ops import native_objective
 
-    predictions = baseline(episode.queries).squeeze(-1) if training.baseline == "learned" else None
     loss, cross_entropy, entropy, wrong = native_objective.objective(
         episode.outputs,
         examples.targets,
@@ -113,7 +112,8 @@ def _native(episode, examples, baseline, training, every, reinforce, exploration
         examples.asked * every,
         episode.turn_logits,
         episode.turns,
-        predictions,
+        episode.queries,
+        baseline if training.baseline == "learned" else None,
         every=every,
         runs=training.runs,
         reward=training.reward,

@@ -9,7 +9,7 @@ import ctypes
 from ctypes import c_double, c_float, c_int64, c_void_p
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
 from ham.ops.native import library
@@ -42,7 +42,7 @@ class _Loss(torch.autograd.Function):
     @once_differentiable
     def backward(ctx, scale):
         if scale != 1:
-            return None, None, *(part if part is None else part * scale for part in ctx.gradients)
+            return None, None, *(part * scale for part in ctx.gradients)
         return None, None, *ctx.gradients
 
 
@@ -53,7 +53,8 @@ def objective(
     durations: Tensor,
     turn_logits: Tensor,
     turns: Tensor,
-    predictions: Tensor | None,
+    queries: Tensor,
+    head: nn.Linear | None,
     *,
     every: int,
     runs: int,
@@ -67,7 +68,10 @@ def objective(
     least_entropy: float,
     least_square: float,
 ) -> tuple[Tensor, float, float, float]:
-    """The loss, and as plain numbers: cross-entropy, mean entropy, share of wrong examples."""
+    """The loss, and as plain numbers: cross-entropy, mean entropy, share of wrong examples.
+
+    `head` is the learned baseline, which predicts the return from a query.
+    """
     batch, symbols, bits = outputs.shape
     timesteps, levels = turn_logits.shape[1:]
     given = {"targets": targets, "counted": counted, "durations": durations, "turns": turns}
@@ -86,8 +90,8 @@ def objective(
         raise ValueError(
             f"leave-one-out needs at least two runs that divide the batch, got {runs} of {batch}"
         )
-    if (baseline == "learned") != (predictions is not None):
-        raise ValueError("predictions are needed for the learned baseline, and only for it")
+    if (baseline == "learned") != (head is not None):
+        raise ValueError("a head is needed for the learned baseline, and only for it")
 
     parts = [outputs, targets, counted, durations, turn_logits, turns]
     held = [part.detach().contiguous() for part in parts]
@@ -99,16 +103,22 @@ def objective(
     call.outputs, call.targets, call.counted, call.durations, call.turn_logits, call.turns = (
         part.data_ptr() for part in held
     )
-    d_outputs, d_turn_logits, d_predictions = torch.empty_like(held[0]), torch.empty_like(held[4]), None
+    d_outputs, d_turn_logits = torch.empty_like(held[0]), torch.empty_like(held[4])
     call.d_outputs, call.d_turn_logits = d_outputs.data_ptr(), d_turn_logits.data_ptr()
-    if predictions is not None:
-        held.append(predictions.detach().contiguous())
-        d_predictions = torch.empty_like(held[-1])
-        call.predictions, call.d_predictions = held[-1].data_ptr(), d_predictions.data_ptr()
+    if head is not None:
+        # Its gradients are two short products: as a node of autograd's it would take longer than
+        # everything else here.
+        seen = queries.detach().reshape(batch * timesteps, -1)
+        predictions = torch.addmv(head.bias.detach(), seen, head.weight.detach()[0])
+        d_predictions = torch.empty_like(predictions)
+        call.predictions, call.d_predictions = predictions.data_ptr(), d_predictions.data_ptr()
     scratch = torch.empty(batch * (symbols * (bits + 2) + timesteps) + timesteps * levels)
     terms = (c_double * 4)()
     call.scratch, call.terms = scratch.data_ptr(), ctypes.addressof(terms)
     library().ham_objective(ctypes.byref(call))
-    gradients = (d_outputs, d_turn_logits, d_predictions)
-    loss = _Loss.apply(terms[0], gradients, outputs, turn_logits, predictions)
+    gradients, differentiable = [d_outputs, d_turn_logits], [outputs, turn_logits]
+    if head is not None:
+        gradients += [(d_predictions @ seen)[None], d_predictions.sum(0, keepdim=True)]
+        differentiable += [head.weight, head.bias]
+    loss = _Loss.apply(terms[0], gradients, *differentiable)
     return loss, terms[1], terms[2], terms[3]
