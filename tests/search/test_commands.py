@@ -5,12 +5,14 @@ import json
 import socket
 import sys
 from contextlib import nullcontext
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
 from rich.console import Console
 
 from ham import cli
+from ham.errors import InputError
 from ham.search import engine
 from ham.search.plan import Outcome, Plan, SearchFolder, standings
 from ham.search.screen import Board
@@ -170,6 +172,68 @@ def test_trials_that_ended_before_a_resume_still_count_for_those_that_go_on(tmp_
         ended = decision == "STOP"
         assert folder.trial(number).outcome(number, plan.run(number)).ended == ended
     assert not (folder.trial(0).path / "end.json").exists()
+
+
+@pytest.fixture
+def reports(monkeypatch) -> list[dict]:
+    """What trials that run here report to Ray."""
+    tune = pytest.importorskip("ray.tune")
+    collected: list[dict] = []
+    monkeypatch.setattr(tune, "report", collected.append)
+    return collected
+
+
+def ran_here(folder: SearchFolder, plan: Plan, number: int) -> Outcome:
+    engine.trial({"folder": str(folder.path), "cores": 1, "number": number})
+    return folder.trial(number).outcome(number, plan.run(number))
+
+
+@pytest.mark.ray
+def test_a_trial_reports_every_epoch_and_after_a_restart_where_it_stands(tmp_path, reports):
+    folder, plan = SearchFolder(tmp_path), plan_of(2)
+    folder.begin(plan)
+    assert ran_here(folder, plan, 1).status == "finished"
+    assert [report["epoch"] for report in reports] == [1, 2, 3, 4, 5, 6]
+    before = (folder.trial(1).path / "metrics.jsonl").read_bytes()
+    assert ran_here(folder, plan, 1).status == "finished"
+    assert reports[6:] == reports[5:6]
+    assert (folder.trial(1).path / "metrics.jsonl").read_bytes() == before
+
+
+@pytest.mark.ray
+def test_a_trial_that_diverges_ends_and_is_not_run_again(tmp_path, reports):
+    base = plan_of().base
+    wild = replace(base, training=replace(base.training, learning_rate=1e30))
+    folder, plan = SearchFolder(tmp_path), plan_of(1, base=wild, space={})
+    folder.begin(plan)
+    found = ran_here(folder, plan, 0)
+    assert found.status == "diverged"
+    assert found.ended
+    assert "not finite" in found.message
+    assert ran_here(folder, plan, 0) == found
+
+
+@pytest.mark.ray
+def test_a_trial_that_failed_can_be_tried_again(tmp_path, reports, monkeypatch):
+    folder, plan = SearchFolder(tmp_path), plan_of(1)
+    folder.begin(plan)
+
+    def broken(run, folder):
+        raise OSError("no room left")
+        yield
+
+    with monkeypatch.context() as once:
+        once.setattr("ham.learn.loop.train", broken)
+        found = ran_here(folder, plan, 0)
+    assert (found.status, found.ended) == ("failed", False)
+    assert found.message.splitlines()[-1] == "OSError: no room left"
+    assert ran_here(folder, plan, 0).status == "finished"
+
+
+@pytest.mark.ray
+def test_a_node_that_does_not_see_the_folder_says_so(tmp_path, reports):
+    with pytest.raises(InputError, match=r"does not see .* must be on storage that all nodes share"):
+        engine.trial({"folder": str(tmp_path / "elsewhere"), "cores": 1, "number": 0})
 
 
 def board(plan: Plan, terminal: bool = False, done: list[Outcome] | None = None) -> tuple[Board, io.StringIO]:

@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import math
 from dataclasses import replace
 
 import pytest
@@ -169,8 +170,9 @@ def test_trials_are_ranked_by_tree_then_error_then_loss():
         outcome(2, record(1, 8, 20.0, loss=2.0)),
         outcome(3, record(1, 8, 20.0, loss=1.0), record(2, 8, 50.0)),
         outcome(4, status="failed"),
+        outcome(5, record(1, 8, 20.0, loss=math.nan)),
     ]
-    assert [o.number for o in ranked(trials)] == [3, 2, 1, 0]
+    assert [o.number for o in ranked(trials)] == [3, 2, 5, 1, 0]
 
 
 def test_a_summary_counts_seeds_that_never_got_there_as_wrong():

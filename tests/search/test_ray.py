@@ -153,6 +153,16 @@ def test_a_sweep_trains_the_recipe_from_every_seed(alone, cluster, tmp_path):
     assert "Of 2 seeds" in (folder / "sweep.md").read_text()
 
 
+def test_a_trial_that_fails_says_why_and_is_not_tried_in_vain(cluster, space, tmp_path):
+    (tmp_path / "broken.py").write_text(BROKEN)
+    words = ("--trials", 1, "--space", space, "--out", tmp_path / "search", "--address", cluster.address)
+    done = finished(ham("tune", f"{tmp_path / 'broken.py'}:Broken", *words, env=cluster.env))
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[0] == "trial 0 failed: OSError: no room left"
+    assert "Of 1 trials 1 failed." in done.stdout
+    assert "| 0 | failed | OSError: no room left |" in (tmp_path / "search" / "search.md").read_text()
+
+
 ENV = {"HAM_BACKEND": "reference", "RAY_USAGE_STATS_ENABLED": "0", "RAY_worker_niceness": "0"}
 """Ray's workers are nice, which on a busy machine would make the tests long."""
 STARTED: list[subprocess.Popen] = []
@@ -165,6 +175,17 @@ def nothing_left_running() -> Iterator[None]:
         process = STARTED.pop()
         process.kill()
         process.communicate()
+
+
+BROKEN = """
+from ham.tasks.reverse import Reverse
+
+class Broken(Reverse):
+    name = "broken"
+
+    def sample(self, rng, batch, n, lengths):
+        raise OSError("no room left")
+"""
 
 
 def ham(*words: object, env: dict[str, str] | None = None) -> subprocess.Popen:

@@ -30,7 +30,7 @@ from ham.search.plan import ERROR, Outcome, Plan, SearchFolder, TrialFolder, out
 from ham.search.screen import Board
 
 LOST_WORKERS = 5
-"""How often a trial may lose its worker, or fail, before Ray gives it up."""
+"""How often a trial may lose its worker before Ray gives it up."""
 REDUCTION = 3
 """Of the trials that reach a rung, one in so many goes on; the next rung is as many times as far."""
 FIRST_RUNG = 0.1
@@ -134,8 +134,8 @@ def trial(config: dict[str, Any]) -> None:
         except Diverged as error:
             here.end("diverged", len(here.metrics()), str(error))
         except Exception:
+            # Not raised to Ray, which would try again at once: the same batch would fail the same way.
             here.fail(traceback.format_exc())
-            raise
 
 
 @contextmanager
@@ -205,7 +205,8 @@ def _announcer(folder: SearchFolder, plan: Plan, screen: Board) -> Any:
             self.screen.running(trial.config["number"])
 
         def on_trial_result(self, iteration, trials, trial, result, **info):
-            self.screen.reported(trial.config["number"], result)
+            if "score" in result:
+                self.screen.reported(trial.config["number"], result)
 
         def on_trial_recover(self, iteration, trials, trial, **info):
             self.screen.again(trial.config["number"], self._why(trial))
@@ -278,6 +279,7 @@ def import_ray(way: Way) -> Any:
         "RAY_AIR_NEW_OUTPUT": "0",
         "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",
         "TUNE_DISABLE_SIGINT_HANDLER": "1",
+        "TUNE_DISABLE_STRICT_METRIC_CHECKING": "1",  # a trial may diverge before its first report
         "TUNE_GLOBAL_CHECKPOINT_S": "3600",
         "TUNE_WARN_EXCESSIVE_EXPERIMENT_CHECKPOINT_SYNC_THRESHOLD_S": "0",
     }

@@ -246,7 +246,8 @@ class Outcome:
 
 def quality(record: dict[str, Any]) -> tuple[int, float, float]:
     """How epochs, and trials, are compared: larger trees first, then error, then loss."""
-    return record["leaves"], -record["error"], -record["loss"]
+    loss = record["loss"] if math.isfinite(record["loss"]) else math.inf
+    return record["leaves"], -record["error"], -loss
 
 
 def ranked(outcomes: Sequence[Outcome]) -> list[Outcome]:

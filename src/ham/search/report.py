@@ -177,12 +177,17 @@ def _record(plan: Plan, outcome: Outcome) -> dict[str, Any]:
         "seed": outcome.run.seed,
         "status": outcome.status,
         "settings": {name: setting(outcome.run, name) for name in plan.space},
-        **{name: best.get(name) for name in ("leaves", "error", "bit_error", "loss", "epoch")},
+        **{name: _finite(best.get(name)) for name in ("leaves", "error", "bit_error", "loss", "epoch")},
         "epochs": outcome.epochs,
         "seconds": outcome.seconds,
         "succeeded": outcome.succeeded(plan.success),
         "message": outcome.message.strip().splitlines()[-1] if outcome.message.strip() else "",
     }
+
+
+def _finite(value: Any) -> Any:
+    """JSON has no word for what is not a number."""
+    return None if value is None or not math.isfinite(value) else value
 
 
 def _search_page(folder: SearchFolder, plan: Plan, outcomes: Sequence[Outcome], drawn: bool) -> str:

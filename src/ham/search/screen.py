@@ -82,7 +82,7 @@ class Board:
             f"{_clock(time.monotonic() - self.began)} so far",
         ]
         left = self.seconds_left(total - over - running, running)
-        if left is not None:
+        if left is not None and over < total:
             parts.append(f"about {_clock(left)} left")
         return ", ".join(parts)
 
