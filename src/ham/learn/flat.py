@@ -7,13 +7,15 @@ from contextlib import contextmanager
 
 import torch
 from jaxtyping import Float
-from torch import Tensor, nn
+from torch import Tensor
+
+from ham.nn import Model
 
 
 class FlatParameters:
     """Moves a model's parameters and gradients into two vectors; the model keeps views of them."""
 
-    def __init__(self, model: nn.Module):
+    def __init__(self, model: Model):
         parameters = list(model.parameters())
         self.weights: Float[Tensor, "parameters"] = torch.cat([p.detach().flatten() for p in parameters])
         self.gradient = torch.zeros_like(self.weights)
@@ -22,6 +24,8 @@ class FlatParameters:
         for parameter, weights, gradient in views:
             parameter.data = weights.view_as(parameter)
             parameter.grad = gradient.view_as(parameter)
+        model.flat = self.weights.detach().requires_grad_()
+        model.flat.grad = self.gradient
 
     def load(self, values: Float[Tensor, "parameters"]) -> None:
         """Overwrite the model's weights."""

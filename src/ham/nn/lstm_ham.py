@@ -58,11 +58,8 @@ class LSTMHAM(Model):
         if not self.soft and native_for(inputs):
             from ham.ops import native
 
-            parameters = [
-                *self.memory.parameters(),
-                *self.controller.parameters(),
-                *self.output.parameters(),
-            ]
+            parts = (self.memory, self.controller, self.output)
+            parameters, sizes = self.for_engine(parts, native.lstm_ham_sizes)
             return Episode(
                 *native.lstm_ham_episode(
                     parameters,
@@ -74,6 +71,7 @@ class LSTMHAM(Model):
                     every=self.every,
                     keep=keep,
                     final_tree=final_tree,
+                    sizes=sizes,
                 )
             )
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 import torch
 from jaxtyping import Float, Int
@@ -10,6 +12,9 @@ from torch import Tensor, nn
 
 from ham.nn.memory import Read
 from ham.ops import Episode
+
+if TYPE_CHECKING:
+    from ham.ops.native import Sizes
 
 
 class Model(nn.Module, ABC):
@@ -19,6 +24,10 @@ class Model(nn.Module, ABC):
     """Timesteps per output symbol (the paper's η)."""
     baseline: nn.Linear | None
     """The learned baseline: expected return from the query, for REINFORCE."""
+    flat: Tensor | None = None
+    """All parameters as one vector, while they are trained as one: the native engine then has one
+    gradient to hand over instead of thirty."""
+    _sizes: Sizes | None = None
 
     @abstractmethod
     def forward(
@@ -39,6 +48,16 @@ class Model(nn.Module, ABC):
         before while they train; HAM never sees them. `keep=False` records only the outputs, for
         long evaluations.
         """
+
+    def for_engine(
+        self, parts: Sequence[nn.Module], sizes_of: Callable[[Sequence[Tensor]], Sizes]
+    ) -> tuple[Sequence[Tensor] | Tensor, Sizes]:
+        """The parameters of `parts`, which come first in the model, and their sizes."""
+        if self.flat is None or self._sizes is None:
+            parameters = [parameter for part in parts for parameter in part.parameters()]
+            self._sizes = sizes_of(parameters)
+            return parameters, self._sizes
+        return self.flat, self._sizes
 
     def decisions(self, leaves: int) -> int:
         """Decisions a timestep, which is the last dimension of `uniforms`."""

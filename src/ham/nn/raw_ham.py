@@ -47,9 +47,10 @@ class RawHAM(Model):
         if not self.soft and native_for(inputs):
             from ham.ops import native
 
+            parameters, sizes = self.for_engine((self.memory, self.output), native.raw_ham_sizes)
             return Episode(
                 *native.raw_ham_episode(
-                    [*self.memory.parameters(), *self.output.parameters()],
+                    parameters,
                     inputs,
                     asked,
                     uniforms,
@@ -57,6 +58,7 @@ class RawHAM(Model):
                     timesteps=timesteps,
                     keep=keep,
                     final_tree=final_tree,
+                    sizes=sizes,
                 )
             )
 
