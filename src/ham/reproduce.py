@@ -13,7 +13,7 @@ import numpy as np
 from ham.errors import InputError
 from ham.evaluate import Score, evaluate, lengths_for, wilson
 from ham.learn.loop import TEST
-from ham.runs import Trained, load, shipped, write_whole
+from ham.runs import PRETRAINED, RunFolder, Trained, load, shipped, write_whole
 
 Column = Literal["lstm", "lstm+a", "lstm+ham", "raw-ham", "dham"]
 Split = Literal["test", "generalisation"]
@@ -162,22 +162,31 @@ def rows(found: list[Cell], table: int, split: Split) -> list[tuple[str, list[Ce
     ]
 
 
+def texts(found: list[Cell]) -> list[tuple[str, tuple[str, ...], list[tuple[str, ...]]]]:
+    """Every table that has a cell: its title, its columns, and its rows in words."""
+    return [
+        (
+            f"Table {table}, {title(split)}",
+            COLUMNS[table],
+            [(task, *(cell.text() if cell else "—" for cell in row)) for task, row in lines],
+        )
+        for table in COLUMNS
+        for split in SPLITS
+        if (lines := rows(found, table, split))
+    ]
+
+
 def markdown(found: list[Cell]) -> str:
     parts = []
-    for table in COLUMNS:
-        for split in SPLITS:
-            if not (lines := rows(found, table, split)):
-                continue
-            parts += [f"\n**Table {table}, {title(split)}**\n"]
-            parts += [
-                "| task | " + " | ".join(COLUMNS[table]) + " |",
-                "|---" * (1 + len(COLUMNS[table])) + "|",
-            ]
-            parts += [
-                f"| {task} | " + " | ".join(cell.text() if cell else "—" for cell in row) + " |"
-                for task, row in lines
-            ]
-    return "\n".join(parts).strip() + "\n"
+    for heading, columns, lines in texts(found):
+        parts += [
+            f"**{heading}**",
+            "",
+            f"| task | {' | '.join(columns)} |",
+            "|---" * (1 + len(columns)) + "|",
+        ]
+        parts += [f"| {' | '.join(line)} |" for line in lines] + [""]
+    return "\n".join(parts)
 
 
 def latex(found: list[Cell]) -> str:
@@ -204,3 +213,42 @@ def title(split: Split) -> str:
 
 def _number(paper: float | None) -> str:
     return "--" if paper is None else rf"{paper:g}\%"
+
+
+def write_report(
+    folder: Path,
+    found: list[Cell],
+    tables: list[tuple[str, tuple[str, ...], list[tuple[str, ...]]]],
+    note: str,
+) -> Path:
+    """`index.html`: the tables, plots, the analysis figure and the live page of all shipped models."""
+    from ham.trace import portable
+    from ham.view.plots import Measured
+    from ham.view.report import write_report
+
+    measured: dict[str, list[Measured]] = {}
+    for cell in found:
+        point = Measured(cell.leaves, cell.error, *wilson(cell.wrong, cell.examples))
+        measured.setdefault(recipe_of(cell.model, cell.task), []).append(point)
+    hard = [name for name in shipped() if name in (*TABLE_1, *TABLE_2, "sort4")]
+    logs = {name: RunFolder(PRETRAINED / name).metrics() for name in measured}
+    models = [portable(load(name)) for name in hard]
+    figures = [analysis(folder)] if "sort4" in hard else []
+    return write_report(folder, tables, note, measured, logs, models, figures)
+
+
+def analysis(folder: Path, inputs: int = 600) -> tuple[str, str]:
+    """The analysis figure of section 3.4, from the shipped Sort4; its file and its caption."""
+    from ham.trace import trace, traces
+    from ham.view.analysis import PAPER_INPUT, decipher, write_figure
+
+    trained = load("sort4")
+    leaves = trained.run.training.leaves
+    rng = np.random.default_rng([TEST, 0])
+    questions = rng.integers(0, 16, (inputs, leaves)).tolist()
+    finding = decipher(traces(trained, questions, leaves=leaves))
+    write_figure(trace(trained, list(PAPER_INPUT), leaves=leaves), finding, folder)
+    return "analysis.svg", (
+        f"Two timesteps of Sort4. Coordinate {finding.coordinate + 1} says best on which side the minimum lies: "
+        f"right in {100 * finding.accuracy:.1f}% of held-out cases, mean over inner nodes."
+    )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -28,7 +29,8 @@ def reproduce(
 ) -> None:
     """Evaluate the shipped models on fresh examples and print the paper's tables, ours beside its own.
 
-    Writes tables.md, tables.tex and results.json.
+    Writes tables.md, tables.tex and results.json, and index.html with plots, the analysis figure and
+    the live page.
 
     Args:
         table: only Table 1 (sequences) or Table 2 (data structures).
@@ -60,17 +62,20 @@ def reproduce(
             count(1)
     if not found:
         raise InputError(f"no model is shipped for these cells: {', '.join(sorted(missing))}")
-    print(f"Errors in percent of whole sequences with their 95% interval; {examples} fresh examples a cell,")
-    print(f"seed {seed}.\n")
-    for number in tables.COLUMNS:
-        for split in tables.SPLITS:
-            if rows := tables.rows(found, number, split):
-                columns = (tables.title(split), *tables.COLUMNS[number])
-                show.table(
-                    columns, [(name, *(cell.text() if cell else "—" for cell in row)) for name, row in rows]
-                )
-                print()
+    note = (
+        f"Errors in percent of whole sequences, with their 95% interval, on {examples} fresh examples a cell "
+        f"(seed {seed})."
+    )
+    print(f"{note}\n")
+    texts = tables.texts(found)
+    for title, columns, rows in texts:
+        show.table((title, *columns), rows)
+        print()
     if missing:
         print(f"Not shipped yet: {', '.join(sorted(missing))}.")
     tables.write(out, found, seed)
     print(f"Written to {out}: tables.md, tables.tex, results.json.")
+    if importlib.util.find_spec("matplotlib") is None:
+        print("Plots and the page need matplotlib: pip install 'ham-memory[view]'.")
+    else:
+        print(f"To look at: {tables.write_report(out, found, texts, note)}")
