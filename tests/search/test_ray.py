@@ -125,15 +125,12 @@ def test_a_search_whose_driver_dies_is_resumed_without_running_a_finished_trial_
     assert_same_trials(folder, alone[0])
 
 
-def test_a_search_that_ran_out_of_time_goes_on(alone, cluster, space, tmp_path):
+def test_a_search_that_runs_out_of_time_leaves_its_trials_open(cluster, space, tmp_path):
     folder = tmp_path / "search"
-    options = ("--address", cluster.address)
-    short = finished(tune(folder, "--space", space, "--hours", 1e-3, *options, env=cluster.env))
-    assert "not all trials ended; go on with: ham tune --resume" in short.stderr
-    assert not all(trial["status"] in ("finished", "stopped") for trial in results(folder)["trials"])
-    done = finished(ham("tune", "--resume", folder, *options, env=cluster.env))
-    assert done.returncode == 0, done.stderr
-    assert_same_trials(folder, alone[0])
+    words = ("--space", space, "--hours", 1e-4, "--address", cluster.address)
+    short = finished(tune(folder, *words, env=cluster.env))
+    assert f"not all trials ended; go on with: ham tune --resume {folder}" in short.stderr
+    assert results(folder)["summary"]["open"] >= TRIALS - 2
 
 
 def test_a_sweep_trains_the_recipe_from_every_seed(alone, cluster, tmp_path):
@@ -266,7 +263,8 @@ def begun_on(node: "Node", folder: Path) -> tuple[int, bytes] | None:
 
 
 def ended_with_others_open(folder: Path) -> list[int] | None:
-    if not (folder / "search.json").exists():
+    epochs = [metrics(folder, number).count(b"\n") for number in range(TRIALS)]
+    if not any(0 < count < TINY["training.epochs"] for count in epochs):  # cheap, for it is asked often
         return None
     found = outcomes(SearchFolder(folder), SearchFolder(folder).plan())
     ended = [outcome.number for outcome in found if outcome.ended]
@@ -290,7 +288,7 @@ def wait_for(condition: Callable, process: subprocess.Popen | None, what: str):
             return found
         if process is not None and process.poll() is not None:
             raise AssertionError(f"waiting for {what}, but it ended: {process.communicate()}")
-        time.sleep(0.1)
+        time.sleep(0.2)
     raise AssertionError(f"waited in vain for {what}")
 
 
