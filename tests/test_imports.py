@@ -21,7 +21,7 @@ LAYERS = [
     ["ham.evaluate", "ham.runs"],
     ["ham.learn.loop"],
     ["ham"],
-    ["ham.cli", "ham.view", "ham.search.commands", "ham.__main__"],
+    ["ham.cli", "ham.view.commands", "ham.search.commands", "ham.__main__"],
 ]
 LAYER_OF = {name: layer for layer, names in enumerate(LAYERS) for name in names}
 
@@ -67,6 +67,13 @@ def test_an_import_against_the_order_would_be_found(tmp_path):
 def test_losses_know_arrays_and_no_model():
     for module in ("ham.learn.losses", "ham.learn.estimators", "ham.learn.curriculum"):
         assert not list(imported(MODULES[module]))
+
+
+def test_the_view_reads_what_runs_left_and_never_a_model():
+    for module, path in MODULES.items():
+        if module.startswith("ham.view"):
+            for other in imported(path):
+                assert not other.startswith(("ham.nn", "ham.ops", "ham.baselines", "ham.learn"))
 
 
 def test_tasks_know_nothing_of_torch():
