@@ -30,7 +30,7 @@ reproduce: $(VENV)/ready
 	$(BIN)/ham reproduce
 
 test: setup lint types
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n auto --dist loadfile
 
 lint: setup
 	$(BIN)/ruff check .
