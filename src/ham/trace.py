@@ -111,7 +111,7 @@ class Trace:
     def from_json(cls, text: str, where: str = "the trace") -> Trace:
         """Read a trace back; nothing in it is believed before it is checked."""
         try:
-            data = json.loads(text)
+            data = json.loads(text, object_hook=_with_reals)
         except (ValueError, RecursionError) as error:
             raise InputError(f"{where} is not valid JSON: {error}") from None
         if not isinstance(data, dict) or data.pop("format", None) != FORMAT:
@@ -262,6 +262,20 @@ def _item(task: Task, bits: np.ndarray) -> Any:
         return END
     item = task.answer_item(bits[: task.answer_bits])
     return list(item) if isinstance(item, tuple) else item
+
+
+REAL = {"before", "after", "probabilities", "query", "p_right", "value", "rows", "tree"}
+
+
+def _with_reals(data: dict[str, Any]) -> dict[str, Any]:
+    """Numbers as floats where floats are meant: a browser writes 1.0 as 1."""
+    return {name: _real(value) if name in REAL else value for name, value in data.items()}
+
+
+def _real(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_real(item) for item in value]
+    return float(value) if type(value) is int else value
 
 
 def _step(data: dict) -> Step:

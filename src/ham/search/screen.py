@@ -161,7 +161,7 @@ def _last_line(text: str) -> str:
 def _clock(seconds: float) -> str:
     """Hours, minutes and seconds.
 
-    >>> _clock(3671)
+    >>> _clock(3671.0)
     '1:01:11'
     """
     whole = int(seconds)
