@@ -120,7 +120,7 @@ def cells(
                     wrong=score.wrong,
                     error=score.error,
                     bit_error=score.bit_error,
-                    paper=paper[place] if paper else None,
+                    paper=float(paper[place]) if paper else None,
                 ),
             )
 

@@ -35,7 +35,7 @@ def write_report(
     """Write the report and the files it shows.
 
     Args:
-        tables: title, header and rows of each.
+        tables: title, columns and rows of each; a row begins with its task.
         note: how the numbers were measured.
         measured: error against the size of the memory, by model.
         logs: the epochs of each model's training.
@@ -70,7 +70,7 @@ def write_report(
 def _table(title: str, header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     cells = [
         f"<h2>{html.escape(title)}</h2><div class=wide><table>",
-        "<tr>" + "".join(f"<th scope=col>{html.escape(cell)}</th>" for cell in header) + "</tr>",
+        "<tr>" + "".join(f"<th scope=col>{html.escape(cell)}</th>" for cell in ("task", *header)) + "</tr>",
     ]
     for first, *rest in rows:
         cells.append(

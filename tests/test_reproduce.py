@@ -1,0 +1,63 @@
+"""`ham reproduce` on the shipped models: what it prints and what it leaves."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from ham import reproduce
+from ham.cli import main
+from ham.errors import InputError
+from ham.pretrained import command
+from ham.runs import load, shipped
+
+
+def test_a_cell_of_the_table_with_all_its_files(tmp_path, capsys):
+    assert (
+        main(["reproduce", "--task", "reverse", "--examples", "30", "--seed", "3", "--out", str(tmp_path)])
+        == 0
+    )
+    assert "paper 0%" in capsys.readouterr().out
+    results = json.loads((tmp_path / "results.json").read_text())
+    test, longer = results["cells"]
+    assert results["seed"] == 3
+    assert (test["model"], test["task"], test["split"], test["leaves"]) == ("lstm+ham", "reverse", "test", 32)
+    assert (longer["split"], longer["leaves"], longer["examples"]) == ("generalisation", 128, 30)
+    assert test["error"] == 100 * test["wrong"] / test["examples"]
+    assert "| reverse |" in (tmp_path / "tables.md").read_text()
+    assert r"\texttt{reverse}" in (tmp_path / "tables.tex").read_text()
+    page = (tmp_path / "index.html").read_text()
+    for file in ("error_by_size.svg", "learning.svg", "page.html"):
+        assert file in page
+        assert (tmp_path / file).stat().st_size > 1000
+
+
+def test_the_same_seed_gives_the_same_cells():
+    pairs = reproduce.wanted(task="stack", model="raw-ham")
+    first, again, other = (
+        [cell for _, _, cell in reproduce.cells(pairs, examples=20, seed=seed)] for seed in (1, 1, 2)
+    )
+    assert first == again
+    assert [cell.leaves for cell in first] == [cell.leaves for cell in other]
+
+
+def test_cells_that_do_not_exist_are_refused():
+    with pytest.raises(InputError, match="no cell"):
+        reproduce.wanted(table=2, task="sort")
+
+
+def test_every_cell_of_the_paper_is_in_a_table():
+    assert set(reproduce.PAPER) <= set(reproduce.wanted())
+
+
+@pytest.mark.parametrize("name", shipped())
+def test_a_shipped_model_is_what_its_recipe_trains(name):
+    assert "--recipe" not in command(load(name).run, name)
+
+
+def test_a_shipped_model_answers_rightly():
+    import ham
+
+    assert ham.solve("sort", [(7, 1), (3, 9), (7, 2)]).right
+    assert ham.solve("stack", [4, 9, "pop", "pop"]).right
