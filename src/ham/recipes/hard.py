@@ -26,7 +26,7 @@ def search() -> Run:
 
 
 def merge() -> Run:
-    """A wrong choice costs two outputs, so returns need not look far."""
+    """A wrong choice costs about two outputs, which is why the returns look less far here; not tested alone."""
     return Run(
         "merge",
         Architecture(hidden=40),
@@ -45,7 +45,7 @@ def add() -> Run:
 def sort4() -> Run:
     """The analysis of section 3.4: few coordinates, so that they can be read.
 
-    With so few it stalls on four leaves unless it begins with two.
+    One run from four leaves with less exploration stalled there; which of the two changes helped is not known.
     """
     return Run(
         "sort4",
