@@ -39,7 +39,7 @@ lint: setup
 types: setup
 	$(BIN)/mypy
 
-# JAX, the peer it is measured against, takes some 600 MB: only who measures installs it.
+# JAX, the peer it is measured against, takes some 500 MB: only who measures installs it.
 bench: setup
 	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[bench]'
 	$(BIN)/ham bench
