@@ -116,6 +116,9 @@ class Training:
     """Leaves of the first tree of the curriculum."""
     leaves: int = 32
     """Leaves of its last tree."""
+    train_up_to: int = 0
+    """Leaves of the largest tree that is trained on; 0 is all of them. Below `leaves`, validation goes
+    further than training, which tells how a recipe generalises without a look at longer test inputs."""
     threshold: float = 0.2
     """Validation error below which the tree doubles."""
     mix: float = 0.3
@@ -125,7 +128,7 @@ class Training:
     """Epochs of the end phase for exactness, at the end of `epochs`: from the averaged weights,
     without exploration."""
     finish_learning_rate: float = 1e-3
-    """Its first learning rate, or the main phase's last if that is lower."""
+    """Its first learning rate."""
     finish_decay: float = 0.9
     finish_reinforce: float = 2.0
     patience: int = 10
@@ -138,6 +141,10 @@ class Training:
             value = getattr(self, name)
             _require(value >= 1 and not value & (value - 1), f"{name} must be a power of two, got {value}")
         _require(self.start <= self.leaves, f"start {self.start} is larger than leaves {self.leaves}")
+        _require(
+            self.train_up_to == 0 or self.start <= self.train_up_to <= self.leaves,
+            f"train_up_to must be 0 or lie in {self.start} … {self.leaves}, got {self.train_up_to}",
+        )
         _require(self.batch % self.runs == 0, f"batch {self.batch} is no multiple of runs {self.runs}")
         _require(
             0 <= self.finish <= self.epochs, f"finish {self.finish} must lie in 0 … {self.epochs} epochs"

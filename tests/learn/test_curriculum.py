@@ -19,9 +19,10 @@ def test_it_ends_at_the_last_tree():
     assert seen == [(4, False), (8, False), (16, True), (16, True)]
 
 
-def draws(curriculum, mix, smallest, times=20_000):
+def draws(curriculum, mix, smallest, times=20_000, largest=64):
     rng = np.random.default_rng(0)
-    sizes, counts = np.unique([curriculum.draw(rng, mix, smallest) for _ in range(times)], return_counts=True)
+    drawn = [curriculum.draw(rng, mix, smallest, largest) for _ in range(times)]
+    sizes, counts = np.unique(drawn, return_counts=True)
     return dict(zip(sizes.tolist(), (counts / times).tolist(), strict=True))
 
 
@@ -36,3 +37,9 @@ def test_mixing_draws_every_size_so_far_alike():
 @pytest.mark.parametrize(("mix", "sizes"), [(0.0, {8}), (1.0, {2, 4, 8})])
 def test_mixing_never_and_always(mix, sizes):
     assert draws(Curriculum(8, 64, 0.2), mix, 2, 500).keys() == sizes
+
+
+def test_training_can_stay_behind_validation():
+    shares = draws(Curriculum(32, 64, 0.2), 0.3, 4, largest=8)
+    assert shares.keys() == {4, 8}
+    assert abs(shares[4] - 0.15) < 0.01

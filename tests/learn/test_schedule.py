@@ -32,10 +32,6 @@ def test_the_end_phase_starts_at_its_own_rate_and_does_not_explore():
     assert now.reinforce == 3
 
 
-def test_the_end_phase_never_learns_faster_than_the_main_phase_did():
-    assert pace(SETTINGS, "finish", epoch=6, began=6).learning_rate == pytest.approx(0.1 * 0.5**6)
-
-
 @pytest.mark.parametrize(
     ("phase", "began", "epochs", "settled", "then"),
     [

@@ -29,9 +29,10 @@ class Curriculum:
             return replace(self, now=2 * self.now)
         return self
 
-    def draw(self, rng: np.random.Generator, mix: float, smallest: int) -> int:
+    def draw(self, rng: np.random.Generator, mix: float, smallest: int, largest: int) -> int:
         """Leaves for a batch: the current tree, or in a share `mix` of batches any size so far."""
+        now = min(self.now, largest)
         if rng.random() >= mix:
-            return self.now
-        sizes = self.now.bit_length() - smallest.bit_length() + 1
+            return now
+        sizes = now.bit_length() - smallest.bit_length() + 1
         return smallest << int(rng.integers(sizes))

@@ -111,10 +111,12 @@ def train(run: Run, folder: RunFolder) -> Generator[Step | Epoch, None, None]:
     adam = Adam(flat.weights)
     average = flat.weights.clone()
     best = average.clone()
-    progress = Progress(leaves=max(settings.start, capacity_for(task.shortest)))
+    smallest = max(settings.start, capacity_for(task.shortest))
+    largest = settings.train_up_to or settings.leaves
+    progress = Progress(leaves=smallest)
     records: list[dict[str, Any]] = []
-    if progress.leaves > settings.leaves:
-        raise InputError(f"{task.name} needs at least {progress.leaves} leaves, got {settings.leaves}")
+    if smallest > largest:
+        raise InputError(f"{task.name} needs at least {smallest} leaves, got {largest}")
 
     if (saved := folder.read_state()) is not None:
         tensors, progress = _fitting(saved, flat, folder)
@@ -139,7 +141,7 @@ def train(run: Run, folder: RunFolder) -> Generator[Step | Epoch, None, None]:
             while progress.batch < settings.batches:
                 number = progress.epoch * settings.batches + progress.batch
                 rng = np.random.default_rng([TRAINING, run.seed, number])
-                leaves = curriculum.draw(rng, settings.mix, max(settings.start, capacity_for(task.shortest)))
+                leaves = curriculum.draw(rng, settings.mix, smallest, largest)
                 inputs = settings.batch // settings.runs
                 drawn = task.sample(rng, inputs, leaves, task.draw_lengths(rng, inputs, 1, leaves))
                 examples = Examples.of(drawn.repeat(settings.runs))
