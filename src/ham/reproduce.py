@@ -10,6 +10,7 @@ from typing import Literal
 
 import numpy as np
 
+from ham import recipes
 from ham.errors import InputError
 from ham.evaluate import Score, evaluate, lengths_for, wilson
 from ham.learn.loop import TEST
@@ -18,8 +19,7 @@ from ham.runs import PRETRAINED, RunFolder, Trained, load, shipped, write_whole
 Column = Literal["lstm", "lstm+a", "lstm+ham", "raw-ham", "dham"]
 Split = Literal["test", "generalisation"]
 
-TABLE_1 = ("reverse", "search", "merge", "sort", "add")
-TABLE_2 = ("stack", "queue", "priority_queue")
+TABLE_1, TABLE_2 = recipes.SEQUENCES, recipes.STRUCTURES
 COLUMNS: dict[int, tuple[Column, ...]] = {
     1: ("lstm", "lstm+a", "lstm+ham", "dham"),
     2: ("raw-ham", "dham"),

@@ -6,11 +6,14 @@ The name of a recipe is its task's, for the paper's HAM model, or `task-model`: 
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
+
 from ham.config import Run
 from ham.errors import InputError
-from ham.recipes import hard
+from ham.recipes import baselines, hard, soft
 
-ALL = {
+HARD: dict[str, Callable[[], Run]] = {
     "reverse": hard.reverse,
     "search": hard.search,
     "merge": hard.merge,
@@ -20,6 +23,19 @@ ALL = {
     "stack": hard.stack,
     "queue": hard.queue,
     "priority_queue": hard.priority_queue,
+}
+SEQUENCES = ("reverse", "search", "merge", "sort", "add")
+"""The tasks of Table 1, which has a column for each baseline."""
+STRUCTURES = ("stack", "queue", "priority_queue")
+"""The tasks of Table 2."""
+
+ALL: dict[str, Callable[[], Run]] = {
+    **HARD,
+    **{
+        f"{task}-dham": partial(lambda task: soft.soft(HARD[task]()), task) for task in SEQUENCES + STRUCTURES
+    },
+    **{f"{task}-lstm": partial(baselines.encoder_decoder, task) for task in SEQUENCES},
+    **{f"{task}-lstm+a": partial(baselines.attentive, task) for task in SEQUENCES},
 }
 
 
