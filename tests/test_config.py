@@ -91,8 +91,8 @@ def changed(path, value):
         ("training.finish", 101, "finish 101 must lie in 0"),
         ("training.discount", 1.5, "discount must lie in 0"),
         ("training.learning_rate", -1.0, "learning_rate must be finite and not negative, got -1.0"),
-        ("training.learning_rate", float("inf"), "learning_rate must be finite"),
-        ("training.exploration", float("nan"), "exploration must be finite"),
+        ("training.learning_rate", float("inf"), "Infinity is no number that can be used"),
+        ("training.exploration", float("nan"), "NaN is no number that can be used"),
     ],
 )
 def test_what_is_wrong_is_named(path, value, message):

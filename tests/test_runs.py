@@ -88,7 +88,7 @@ def test_a_write_that_fails_leaves_the_old_file(folder, monkeypatch):
         with pytest.raises(InputError, match=r"cannot write .*: No space left on device"):
             write_whole(folder.path / CHECKPOINT, b"half")
     assert (folder.path / CHECKPOINT).read_bytes() == before
-    assert {path.name for path in folder.path.iterdir()} == {CONFIG, CHECKPOINT}
+    assert {path.name for path in folder.path.iterdir()} == {".lock", CONFIG, CHECKPOINT}
 
 
 def test_readers_never_see_half_a_file(folder, monkeypatch):
@@ -97,18 +97,22 @@ def test_readers_never_see_half_a_file(folder, monkeypatch):
     seen = []
     monkeypatch.setattr(os, "fsync", lambda _: seen.append((folder.path / CHECKPOINT).read_bytes()))
     write_whole(folder.path / CHECKPOINT, b"new")
-    assert seen == [before]
+    assert seen == [before, b"new"], "the file first, then its folder"
     assert (folder.path / CHECKPOINT).read_bytes() == b"new"
 
 
 def test_metrics_come_back_and_a_bad_line_is_named(folder):
     assert folder.metrics() == []
-    records = [{"epoch": 1, "error": 50.0}, {"epoch": 2, "error": 0.125}]
+    record = {name: kind() for name, kind in runs.RECORD.items()}
+    records = [
+        record | {"epoch": 1, "error": 50.0},
+        record | {"epoch": 2, "error": 0.125, "loss": float("inf")},
+    ]
     folder.write_metrics(records)
     assert folder.metrics() == records
     with (folder.path / METRICS).open("a") as file:
         file.write("{oh\n")
-    with pytest.raises(InputError, match="line 3: not valid JSON"):
+    with pytest.raises(InputError, match="line 3 is not valid JSON"):
         folder.metrics()
 
 

@@ -184,11 +184,11 @@ class TestCommand:
             (b"", "holds no question"),
             (b"\n \n", "holds no question"),
             (b"1 2\n3 1024\n", "line 2: item 2 must be a whole number between 0 and 1023, got 1024"),
-            (b"1 2\n[1, 2\n", "line 2: not valid JSON"),
+            (b"1 2\n[1, 2\n", "line 2 is not valid JSON"),
             (b'{"question": [1]}\n', "line 1: expected a list or text"),
             (b"[true]\n[]\n", "line 2: expected a list of at least one item"),
             (b"1\n\xff\xfe\n", "line 2: not UTF-8"),
-            (b"[" * 100_000, "line 1: not valid JSON"),
+            (b"[" * 100_000, "line 1 is not valid JSON"),
         ],
     )
     def test_corrupt_lines(self, command, tmp_path, content, said):

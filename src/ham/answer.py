@@ -12,7 +12,7 @@ import torch
 
 from ham import runs
 from ham.errors import InputError
-from ham.evaluate import LARGEST_BATCH, LEAVES_AT_ONCE
+from ham.evaluate import LARGEST_BATCH, LEAVES_AT_ONCE, require_finite
 from ham.runs import Trained
 from ham.tree import capacity_for, depth_of
 
@@ -91,6 +91,7 @@ def _run(trained: Trained, rows: list[np.ndarray], leaves: int) -> list[np.ndarr
             leaves=leaves,
             keep=False,
         )
+    require_finite(episode.outputs, leaves)
     bits = (episode.outputs > 0).numpy().astype(np.float32)
     return [symbols[:count] for symbols, count in zip(bits, asked, strict=True)]
 

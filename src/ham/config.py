@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
 from ham.errors import InputError
+from ham.plain import read_json
 
 if TYPE_CHECKING:
     from ham.nn import Model
@@ -17,6 +18,13 @@ if TYPE_CHECKING:
 
 FORMAT = 1
 """Version of what runs and checkpoints leave on disk."""
+
+LARGEST = {"cells": 1 << 10, "size": 1 << 10, "hidden": 1 << 10, "every": 1 << 6}
+LARGEST |= {"batch": 1 << 16, "start": 1 << 20, "leaves": 1 << 20}
+LARGEST |= dict.fromkeys(("runs", "epochs", "batches", "validation", "patience"), 1 << 31)
+"""Of each setting. A run's file may come from elsewhere, and must not ask for more than any machine has."""
+LARGEST_MEMORY = 1 << 25
+"""Numbers in the leaves of one memory, size × leaves."""
 
 Kind = Literal["lstm+ham", "raw-ham", "lstm", "lstm+a"]
 
@@ -41,8 +49,7 @@ class Architecture:
     """Attend softly to all leaves (DHAM)."""
 
     def __post_init__(self) -> None:
-        for name in ("cells", "size", "hidden", "every"):
-            _require(getattr(self, name) >= 1, f"{name} must be at least 1, got {getattr(self, name)}")
+        _require_in_range(self, "cells", "size", "hidden", "every")
         _require(self.depth in (1, 2), f"depth must be 1 or 2, got {self.depth}")
 
     def build(self, task: Task) -> Model:
@@ -135,11 +142,12 @@ class Training:
     """The main phase ends after so many epochs on the last tree without a lower validation error."""
 
     def __post_init__(self) -> None:
-        for name in ("batch", "runs", "epochs", "batches", "validation", "patience"):
-            _require(getattr(self, name) >= 1, f"{name} must be at least 1, got {getattr(self, name)}")
         for name in ("start", "leaves"):
             value = getattr(self, name)
             _require(value >= 1 and not value & (value - 1), f"{name} must be a power of two, got {value}")
+        _require_in_range(
+            self, "batch", "runs", "epochs", "batches", "validation", "patience", "start", "leaves"
+        )
         _require(self.start <= self.leaves, f"start {self.start} is larger than leaves {self.leaves}")
         _require(
             self.train_up_to == 0 or self.start <= self.train_up_to <= self.leaves,
@@ -188,6 +196,11 @@ class Run:
 
     def __post_init__(self) -> None:
         _require(0 <= self.seed < 1 << 63, f"seed must lie in 0 … 2^63 - 1, got {self.seed}")
+        _require(
+            self.model.size * self.training.leaves <= LARGEST_MEMORY,
+            f"a memory holds at most {LARGEST_MEMORY:,} numbers, "
+            f"got {self.training.leaves:,} leaves of size {self.model.size}",
+        )
 
     def to_json(self) -> str:
         return json.dumps({"format": FORMAT, **dataclasses.asdict(self)}, indent=2) + "\n"
@@ -195,18 +208,15 @@ class Run:
     @classmethod
     def from_json(cls, text: str, where: str) -> Run:
         """Read a run back; an error names the file and the field that is wrong."""
-        try:
-            data = json.loads(text)
-        except (ValueError, RecursionError) as error:
-            raise InputError(f"{where} is not valid JSON: {error}") from None
+        data = read_json(text, where)
         if not isinstance(data, dict):
             raise InputError(f"{where} should hold a run's settings, not a {type(data).__name__}")
         if (version := data.pop("format", None)) != FORMAT:
             raise InputError(f"{where} has format {version!r}; this version of ham reads format {FORMAT}")
-        return _from_dict(cls, data, where)
+        return from_dict(cls, data, where)
 
 
-def _from_dict(cls: type, data: Any, where: str) -> Any:
+def from_dict(cls: type, data: Any, where: str) -> Any:
     """A dataclass from plain JSON values, checked field by field."""
     if not isinstance(data, dict):
         raise InputError(f"{where} should be an object, got {data!r}")
@@ -218,13 +228,19 @@ def _from_dict(cls: type, data: Any, where: str) -> Any:
         return cls(
             **{name: _checked(types_of[name], value, f"{where}: {name}") for name, value in data.items()}
         )
-    except TypeError as error:
-        raise InputError(f"{where}: {error}") from None
+    except (TypeError, InputError) as error:
+        message = str(error)
+        raise InputError(message if message.startswith(where) else f"{where}: {message}") from None
 
 
 def _checked(kind: Any, value: Any, where: str) -> Any:
     if dataclasses.is_dataclass(kind):
-        return _from_dict(typing.cast(type, kind), value, where)
+        return from_dict(typing.cast(type, kind), value, where)
+    if typing.get_origin(kind) is list:
+        if not isinstance(value, list):
+            raise InputError(f"{where} must be a list, got {value!r}")
+        (item,) = typing.get_args(kind)
+        return [_checked(item, each, where) for each in value]
     if typing.get_origin(kind) is Literal:
         choices = typing.get_args(kind)
         if value not in choices:
@@ -235,6 +251,13 @@ def _checked(kind: Any, value: Any, where: str) -> Any:
     if type(value) is not kind:
         raise InputError(f"{where} must be {kind.__name__}, got {value!r}")
     return value
+
+
+def _require_in_range(settings: object, *names: str) -> None:
+    for name in names:
+        value, most = getattr(settings, name), LARGEST[name]
+        _require(value >= 1, f"{name} must be at least 1, got {value}")
+        _require(value <= most, f"{name} must be at most {most:,}, got {value:,}")
 
 
 def _require(right: bool, otherwise: str) -> None:

@@ -1,4 +1,4 @@
-"""The one error that is the user's to mend."""
+"""The errors that are the user's to mend."""
 
 
 class InputError(ValueError):
@@ -7,3 +7,7 @@ class InputError(ValueError):
     The command line prints it as one line and exits with code 2; everything else is a bug
     and shows its traceback.
     """
+
+
+class NotFinite(InputError):
+    """A computation left the range of its numbers."""

@@ -8,8 +8,10 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
+from jaxtyping import Float
+from torch import Tensor
 
-from ham.errors import InputError
+from ham.errors import InputError, NotFinite
 from ham.learn.losses import bits_wrong, symbol_log_prob, whole_sequences_wrong
 from ham.learn.objective import Examples
 from ham.nn import Model
@@ -98,6 +100,7 @@ def evaluate(
             drawn = task.sample(rng, batch, leaves, task.draw_lengths(rng, batch, low, high))
             given = Examples.of(drawn)
             outputs = model(given.inputs, given.lengths, given.asked, leaves=leaves, keep=False).outputs
+            require_finite(outputs, leaves)
             wrong += int(whole_sequences_wrong(outputs, given.targets, given.counted).sum())
             wrong_bits += bits_wrong(outputs, given.targets, given.counted)
             bits += int(given.counted.sum()) * task.bits
@@ -106,3 +109,11 @@ def evaluate(
             if progress is not None:
                 progress(batch)
     return Score(examples, wrong, bits, wrong_bits, loss / examples)
+
+
+def require_finite(outputs: Float[Tensor, "batch symbols bits"], leaves: int) -> None:
+    """Refuse outputs that are no numbers; as bits they would all be zeros, and might pass for an answer."""
+    if not torch.isfinite(outputs).all():
+        raise NotFinite(
+            f"the model's outputs are not finite with {leaves} leaves: its weights are too large for float32"
+        )

@@ -29,6 +29,7 @@ from ham import tasks
 from ham.config import FORMAT, Run
 from ham.errors import InputError
 from ham.nn import Model
+from ham.plain import read_bytes, read_json, read_text
 from ham.tasks import Task
 
 PRETRAINED = Path(__file__).parent / "pretrained"
@@ -38,6 +39,11 @@ CONFIG, METRICS, CHECKPOINT, STATE = (
     "checkpoint.safetensors",
     "state.safetensors",
 )
+LARGEST_FILE = 1 << 30
+"""Bytes of the largest checkpoint or state that is read; the paper's models have some 40,000."""
+RECORD = {"epoch": int, "phase": str, "leaves": int, "best": bool}
+RECORD |= dict.fromkeys(("error", "bit_error", "loss", "train_error", "entropy", "seconds"), float)
+"""What is read again of an epoch's record, and its type."""
 
 
 @dataclass(frozen=True)
@@ -57,13 +63,15 @@ class RunFolder:
 
     def begin(self, run: Run) -> None:
         """Start a new run here; a folder that already holds one is left alone."""
-        if (self.path / CONFIG).exists():
-            raise InputError(f"{self.path} already holds a run; continue it with --resume {self.path}")
         try:
             self.path.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise InputError(f"cannot make the folder {self.path}: {error.strerror}") from None
-        write_whole(self.path / CONFIG, run.to_json().encode())
+        # Two that begin at once must not both find it empty.
+        with self.locked():
+            if (self.path / CONFIG).exists():
+                raise InputError(f"{self.path} already holds a run; continue it with --resume {self.path}")
+            write_whole(self.path / CONFIG, run.to_json().encode())
 
     def run(self) -> Run:
         path = self.path / CONFIG
@@ -81,7 +89,15 @@ class RunFolder:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError:
                 raise InputError(f"another process is training in {self.path}") from None
+            self._tidy()
             yield
+
+    def _tidy(self) -> None:
+        """Remove what a killed process had not finished writing; its owner held the lock we hold now."""
+        for name in (CONFIG, METRICS, CHECKPOINT, STATE):
+            for left in self.path.glob(f".{name}.*"):
+                with suppress(OSError):
+                    left.unlink()
 
     def metrics(self) -> list[dict]:
         """The epochs so far."""
@@ -90,10 +106,15 @@ class RunFolder:
             return []
         records = []
         for number, line in enumerate(read_text(path).splitlines(), 1):
-            try:
-                records.append(json.loads(line))
-            except ValueError:
-                raise InputError(f"{path}, line {number}: not valid JSON") from None
+            where = f"{path}, line {number}"
+            record = read_json(line, where, infinite=True)
+            if not isinstance(record, dict):
+                raise InputError(f"{where} should be an epoch's record, not a {type(record).__name__}")
+            for name, kind in RECORD.items():
+                if type(record.get(name)) is not kind:
+                    found = repr(record[name]) if name in record else "nothing"
+                    raise InputError(f"{where}: {name} should be of type {kind.__name__}, got {found}")
+            records.append(record)
         return records
 
     def write_metrics(self, records: list[dict]) -> None:
@@ -113,10 +134,10 @@ class RunFolder:
         if not path.exists():
             return None
         tensors, header = read_tensors(path)
-        try:
-            return tensors, json.loads(header["progress"])
-        except (KeyError, ValueError):
-            raise InputError(f"{path} is not the state of a run") from None
+        progress = read_json(header.get("progress", ""), f"the progress in {path}", infinite=True)
+        if not isinstance(progress, dict):
+            raise InputError(f"{path} is not the state of a run: its progress is {progress!r}")
+        return tensors, progress
 
 
 def save_checkpoint(path: Path, run: Run, weights: Mapping[str, Tensor]) -> None:
@@ -137,14 +158,12 @@ def load(name: str | Path, task: str | None = None) -> Trained:
     if "run" not in header:
         raise InputError(f"{path} does not say which run it is from: it is not a checkpoint of ham")
     run = Run.from_json(header["run"], str(path))
-    if task is None and ".py:" in run.task:
-        raise InputError(
-            f"{path} was trained on a task in a file, {run.task}; loading it runs that file's code: "
-            f"if you trust it, give the task too (--task {run.task})"
-        )
-    own = tasks.get(task or run.task)
+    own = tasks.get(tasks.named(run.task, task, path))
+    # Shapes alone first: a file that lies about its widths must not make us allocate them.
+    with torch.device("meta"):
+        _check_weights(run.model.build(own), tensors, path)
     model = run.model.build(own)
-    _load_weights(model, tensors, path)
+    model.load_state_dict(tensors)
     return Trained(model.eval(), own, run)
 
 
@@ -169,9 +188,9 @@ def shipped() -> list[str]:
     return sorted(path.parent.name for path in PRETRAINED.glob(f"*/{CHECKPOINT}"))
 
 
-def _load_weights(model: Model, tensors: dict[str, Tensor], path: Path) -> None:
+def _check_weights(model: Model, tensors: dict[str, Tensor], path: Path) -> None:
     expected = model.state_dict()
-    for name in expected.keys() ^ tensors.keys():
+    for name in sorted(expected.keys() ^ tensors.keys()):
         has = "lacks" if name in expected else "has an unknown"
         raise InputError(f"{path} {has} tensor {name!r}")
     for name, tensor in expected.items():
@@ -183,7 +202,6 @@ def _load_weights(model: Model, tensors: dict[str, Tensor], path: Path) -> None:
             )
         if not torch.isfinite(found).all():
             raise InputError(f"{path}: {name} holds values that are not finite")
-    model.load_state_dict(tensors)
 
 
 def _in_order(tensors: Mapping[str, Tensor], header: dict[str, str]) -> bytes:
@@ -197,15 +215,14 @@ def _in_order(tensors: Mapping[str, Tensor], header: dict[str, str]) -> bytes:
 
 def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
     """The tensors and the header of a safetensors file of this format."""
+    data = read_bytes(path, LARGEST_FILE)
     try:
-        data = path.read_bytes()
         tensors = tensors_from_bytes(data)
         size = int.from_bytes(data[:8], "little")
-        header = json.loads(data[8 : 8 + size]).get("__metadata__") or {}
-    except OSError as error:
-        raise InputError(f"cannot read {path}: {error.strerror}") from None
-    except (SafetensorError, ValueError, KeyError, RecursionError, OverflowError) as error:
+        text = data[8 : 8 + size].decode("utf-8")
+    except (SafetensorError, ValueError, TypeError, KeyError, RuntimeError, OverflowError) as error:
         raise InputError(f"{path} is damaged or not a safetensors file: {error}") from None
+    header = read_json(text, f"the header of {path}").get("__metadata__") or {}
     if header.get("format") != str(FORMAT):
         raise InputError(
             f"{path} has format {header.get('format')!r}; this version of ham reads format {FORMAT}"
@@ -222,17 +239,17 @@ def write_whole(path: Path, data: bytes) -> None:
             file.flush()
             os.fsync(file.fileno())
         temporary.replace(path)
+        _flush_folder(path.parent)
     except OSError as error:
         with suppress(OSError):
             temporary.unlink()
         raise InputError(f"cannot write {path}: {error.strerror}") from None
 
 
-def read_text(path: Path) -> str:
-    """The text of a file, or an error that names it."""
+def _flush_folder(folder: Path) -> None:
+    """Have the new name on disk too, so that a power cut cannot bring back the file before."""
+    handle = os.open(folder, os.O_RDONLY)
     try:
-        return path.read_text("utf-8")
-    except OSError as error:
-        raise InputError(f"cannot read {path}: {error.strerror}") from None
-    except UnicodeDecodeError:
-        raise InputError(f"{path} is not a text file") from None
+        os.fsync(handle)
+    finally:
+        os.close(handle)

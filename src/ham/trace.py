@@ -22,6 +22,7 @@ from ham.answer import memory_for
 from ham.errors import InputError
 from ham.nn import HAM, SoftHAM
 from ham.ops import reference
+from ham.plain import read_json
 from ham.runs import Trained
 from ham.tasks import Task
 from ham.tree import depth_of, path_to
@@ -110,10 +111,7 @@ class Trace:
     @classmethod
     def from_json(cls, text: str, where: str = "the trace") -> Trace:
         """Read a trace back; nothing in it is believed before it is checked."""
-        try:
-            data = json.loads(text, object_hook=_with_reals)
-        except (ValueError, RecursionError) as error:
-            raise InputError(f"{where} is not valid JSON: {error}") from None
+        data = read_json(text, where, each=_with_reals)
         if not isinstance(data, dict) or data.pop("format", None) != FORMAT:
             raise InputError(f"{where} is not a trace: its format should be {FORMAT!r}")
         if (version := data.pop("version", None)) != VERSION:

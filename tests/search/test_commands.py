@@ -95,7 +95,7 @@ def test_a_search_is_resumed_with_what_it_was_begun_with(ran, tmp_path, capsys):
         (["tune", "sort", "--address", "ray://head:10001"], "run ham on a machine of the cluster"),
         (["tune", "--resume", "nowhere"], "holds no search"),
         (["tune", "--resume", "old", "--seed", "1"], "it takes no --seed"),
-        (["tune", "sort", "--resume", "old"], "it takes no TASK"),
+        (["tune", "sort", "--resume", "old"], "the search in old is of reverse, not of sort"),
         (["tune", "--resume", "old", "--trials", "1"], "was begun with 2 trials"),
         (["tune", "sort", "--out", "old"], "already holds a search"),
         (["sweep", "--resume", "old"], "another kind of search; go on with: ham tune"),

@@ -185,7 +185,7 @@ def test_a_file_that_is_no_space_is_refused(text):
 
 def test_a_trial_that_cannot_be_is_named():
     base, space = merged(RUN, SORT, {"training.runs": {"choice": [3]}}, "--set")
-    with pytest.raises(InputError, match="trial 4: batch 64 is no multiple of runs 3"):
+    with pytest.raises(InputError, match="trial 4: training: batch 64 is no multiple of runs 3"):
         draw(base, space, 0, 4)
 
 

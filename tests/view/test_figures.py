@@ -8,7 +8,7 @@ import pytest
 
 from ham.config import Run, Training
 from ham.errors import InputError
-from ham.runs import RunFolder
+from ham.runs import RECORD, RunFolder
 from ham.trace import traces
 from ham.view.analysis import PAPER_INPUT, decipher, write_figure
 from ham.view.commands import plot
@@ -72,7 +72,8 @@ def run_folders(untrained, tmp_path):
         folder.write_checkpoint(run, trained.model.state_dict())
         folder.write_metrics(
             [
-                {"epoch": i, "leaves": 4 * i, "error": 50 / i, "train_error": 60 / i, "entropy": 0.3 / i}
+                {name: kind() for name, kind in RECORD.items()}
+                | {"epoch": i, "leaves": 4 * i, "error": 50 / i, "train_error": 60 / i, "entropy": 0.3 / i}
                 for i in (1, 2, 4)
             ]
         )

@@ -67,10 +67,26 @@ def main(argv: Sequence[str] | None = None) -> int:
         print("ham: interrupted", file=sys.stderr)
         return 130
     except BrokenPipeError:
-        # Whoever read our output has had enough; Python would complain again when it closes stdout.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _drop_output()  # whoever read it has had enough
         return 141
+    except OSError as error:
+        # A full disk, a folder that may not be written: the machine's, not a bug's.
+        _drop_output()
+        what = error.filename or "cannot write the output"
+        print(f"ham: {one_line(f'{what}: {error.strerror}')}", file=sys.stderr)
+        return 2
+    except MemoryError as error:
+        print(f"ham: not enough memory: {one_line(str(error))}", file=sys.stderr)
+        return 2
     return code
+
+
+def _drop_output() -> None:
+    """Python would complain again about what it could not write when it closes standard output."""
+    from contextlib import suppress
+
+    with suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _run(argv: list[str]) -> int:

@@ -6,6 +6,7 @@ import csv
 import io
 import json as json_text
 import sys
+from contextlib import nullcontext
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -16,6 +17,7 @@ from ham import tasks
 from ham.cli import engine
 from ham.cli.arguments import Backend, optional
 from ham.errors import InputError
+from ham.plain import LARGEST_TEXT, read_json
 from ham.tasks import Task
 
 if TYPE_CHECKING:
@@ -97,7 +99,10 @@ def _format_of(file: str) -> Format:
 
 def _text(file: str, name: str) -> str:
     try:
-        data = sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes()
+        with nullcontext(sys.stdin.buffer) if file == "-" else Path(file).open("rb") as given:
+            data = given.read(LARGEST_TEXT + 1)
+        if len(data) > LARGEST_TEXT:
+            raise InputError(f"{name} has more than {LARGEST_TEXT:,} bytes; give it in parts")
         return data.decode("utf-8-sig")
     except OSError as error:
         raise InputError(f"cannot read {name}: {error.strerror}") from None
@@ -119,10 +124,7 @@ def _lines(text: str, name: str) -> list[tuple[int, Any]]:
 
 
 def _json(line: str, where: str) -> Any:
-    try:
-        question = json_text.loads(line)
-    except (ValueError, RecursionError) as error:
-        raise InputError(f"{where}: not valid JSON: {error}") from None
+    question = read_json(line, where)
     if not isinstance(question, (str, list)):
         raise InputError(f"{where}: expected a list or text in quotes, got an object")
     return question

@@ -64,13 +64,15 @@ class Resumed:
     resume: Annotated[Path, arg(metavar="DIR")]
     """Folder of the run."""
     way: Annotated[Way, arg(name="")]
+    task: Annotated[str | None, optional("FILE.PY:CLASS")] = None
+    """Of a run whose task is in a file, where that is; runs that file's code."""
 
 
 def train(argv: list[str]) -> int:
     """Start or resume a run and follow it to its end."""
     if any(word.partition("=")[0] == "--resume" for word in argv):
         resumed = _resumed(argv)
-        return _follow(None, resumed.resume, resumed.way)
+        return _follow(None, resumed.resume, resumed.way, resumed.task)
     start = _defaults(argv)
     new = parse(New, argv, COMMAND, New(start.task, start.model, start.training, start.seed, Way()))
     run = Run(_canonical(new.task), new.model, new.training, new.seed)
@@ -89,7 +91,7 @@ def _defaults(argv: list[str]) -> Run:
     task = argv[0] if argv and not argv[0].startswith("-") else None
     if name := _value_of("--recipe", argv):
         run = _recipe(name)
-        return replace(run, task=task) if task else run
+        return replace(run, task=tasks.named(run.task, task, name, flag=f"{COMMAND} "))
     if task:
         return recipe_for(task)
     if "--help" in argv or "-h" in argv:
@@ -134,7 +136,7 @@ def _folder_for(run: Run) -> Path:
     return Path("runs") / f"{run.task.rpartition(':')[2].lower()}-{run.seed}"
 
 
-def _follow(run: Run | None, path: Path, way: Way) -> int:
+def _follow(run: Run | None, path: Path, way: Way, task: str | None = None) -> int:
     """Train a new run in a folder, or without one the run that is there."""
     from ham import show
     from ham.cli import engine
@@ -146,7 +148,7 @@ def _follow(run: Run | None, path: Path, way: Way) -> int:
     if way.tensorboard:
         _writer()
     if run is None:
-        run = folder.run()
+        run = _there(folder, task)
     else:
         _check(run)
         folder.begin(run)
@@ -158,12 +160,21 @@ def _follow(run: Run | None, path: Path, way: Way) -> int:
                 logged = _logged(events, path, run) if way.tensorboard else events
                 show.training(logged, run, done)
     except KeyboardInterrupt:
-        print(f"ham: stopped; continue with: {COMMAND} --resume {path}", file=sys.stderr)
+        again = f" --task {run.task}" if ".py:" in run.task else ""
+        print(f"ham: stopped; continue with: {COMMAND} --resume {path}{again}", file=sys.stderr)
         return 130
     print(_summary(folder, run, path))
     if way.evaluate:
         _evaluate(path, run)
     return 0
+
+
+def _there(folder: RunFolder, task: str | None) -> Run:
+    """The run in a folder; code in a file is only run for who named the file."""
+    run = folder.run()
+    if task is not None and ".py:" not in run.task:
+        raise InputError(f"the run in {folder.path} is of {run.task}: --task is for a task in a file")
+    return replace(run, task=tasks.named(run.task, task, folder.path))
 
 
 def _check(run: Run) -> None:
@@ -182,7 +193,9 @@ def _batches_done(folder: RunFolder, run: Run) -> int:
 
 
 def _summary(folder: RunFolder, run: Run, path: Path) -> str:
-    best = [record for record in folder.metrics() if record.get("best")][-1]
+    best = next((record for record in reversed(folder.metrics()) if record["best"]), None)
+    if best is None:
+        raise InputError(f"{path} is damaged: none of its epochs is recorded as the best")
     reached = "" if best["leaves"] == run.training.leaves else f" (of {run.training.leaves} wanted)"
     return (
         f"best validation error {best['error']:.2f}% with {best['leaves']} leaves{reached}; "

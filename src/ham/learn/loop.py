@@ -19,8 +19,8 @@ import torch
 from torch import Tensor
 
 from ham import tasks
-from ham.config import Run
-from ham.errors import InputError
+from ham.config import Run, Training, from_dict
+from ham.errors import InputError, NotFinite
 from ham.evaluate import Score, evaluate
 from ham.learn.adam import Adam
 from ham.learn.curriculum import Curriculum
@@ -92,8 +92,22 @@ class Progress:
     """Loss, wrong, entropy and gradient norm over the epoch so far."""
     seconds: float = 0.0
 
+    def fits(self, settings: Training) -> bool:
+        """Whether training with these settings can stand here."""
+        counts = (self.epoch, self.phase_began, self.adam_steps, self.averaged_steps, self.since_better)
+        return (
+            settings.start <= self.leaves <= settings.leaves
+            and not self.leaves & (self.leaves - 1)
+            and all(0 <= count < 1 << 53 for count in counts)
+            and self.epoch <= settings.epochs
+            and 0 <= self.batch <= settings.batches
+            and (len(self.best), len(self.sums)) == (3, 4)
+            and not any(map(math.isnan, self.best))
+            and all(map(math.isfinite, (*self.sums, self.seconds)))
+        )
 
-class Diverged(InputError):
+
+class Diverged(NotFinite):
     """The loss stopped being a number."""
 
 
@@ -119,11 +133,15 @@ def train(run: Run, folder: RunFolder) -> Generator[Step | Epoch, None, None]:
         raise InputError(f"{task.name} needs at least {smallest} leaves, got {largest}")
 
     if (saved := folder.read_state()) is not None:
-        tensors, progress = _fitting(saved, flat, folder)
+        tensors, progress = _fitting(saved, flat, folder, settings)
         flat.load(tensors["weights"])
         average, best = tensors["average"], tensors["best"]
         adam.mean, adam.square, adam.steps = tensors["mean"], tensors["square"], progress.adam_steps
         records = folder.metrics()[: progress.epoch]
+        if len(records) < progress.epoch:
+            raise InputError(
+                f"{folder.path} is damaged: {progress.epoch} epochs were trained, {len(records)} are recorded"
+            )
     curriculum = Curriculum(progress.leaves, settings.leaves, settings.threshold)
 
     def save() -> None:
@@ -248,20 +266,25 @@ def train(run: Run, folder: RunFolder) -> Generator[Step | Epoch, None, None]:
 
 
 def _fitting(
-    saved: tuple[dict[str, Tensor], dict[str, Any]], flat: FlatParameters, folder: RunFolder
+    saved: tuple[dict[str, Tensor], dict[str, Any]],
+    flat: FlatParameters,
+    folder: RunFolder,
+    settings: Training,
 ) -> tuple[dict[str, Tensor], Progress]:
-    """A saved state, if it is one of this run's model."""
+    """A saved state, if it is one of this run's model and can be gone on from."""
     tensors, values = saved
-    shapes = {name: tensor.shape for name, tensor in tensors.items()}
-    expected = dict.fromkeys(("weights", "average", "best", "mean", "square"), flat.weights.shape)
-    try:
-        if shapes != expected:
-            raise TypeError(f"it has tensors {sorted(shapes)} of {sorted(map(tuple, set(shapes.values())))}")
-        return tensors, Progress(**values)
-    except TypeError as error:
-        raise InputError(
-            f"the saved state in {folder.path} is not of the run in its config: {error}"
-        ) from None
+    refusal = f"the saved state in {folder.path} is not of the run in its config"
+    shapes = {name: (tensor.dtype, tuple(tensor.shape)) for name, tensor in tensors.items()}
+    own = flat.weights.dtype, tuple(flat.weights.shape)
+    if shapes != dict.fromkeys(("weights", "average", "best", "mean", "square"), own):
+        raise InputError(f"{refusal}: it has tensors {shapes}")
+    for name, tensor in tensors.items():
+        if not torch.isfinite(tensor).all() or (name == "square" and bool((tensor < 0).any())):
+            raise InputError(f"{refusal}: {name} holds values that training cannot make")
+    progress = from_dict(Progress, values, refusal)
+    if not progress.fits(settings):
+        raise InputError(f"{refusal}: it stands at {values}")
+    return tensors, progress
 
 
 def _validate(
@@ -270,6 +293,9 @@ def _validate(
     """Error of the averaged weights on fresh examples of the current tree."""
     rng = np.random.default_rng([VALIDATION, run.seed, progress.epoch])
     with flat.borrowed(average):
-        return evaluate(
-            model, task, leaves=leaves, lengths=(1, leaves), examples=run.training.validation, rng=rng
-        )
+        try:
+            return evaluate(
+                model, task, leaves=leaves, lengths=(1, leaves), examples=run.training.validation, rng=rng
+            )
+        except NotFinite as error:
+            raise Diverged(f"validation after epoch {progress.epoch + 1}: {error}") from None

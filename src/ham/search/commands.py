@@ -65,9 +65,9 @@ def tune(
     """
     way = Way(address, workers, cores, hours)
     if resume is not None:
-        given = {"TASK": task, "--model": model, "--space": space, "--set": set or None, "--seed": seed}
+        given: dict[str, Any] = {"--model": model, "--space": space, "--set": set or None, "--seed": seed}
         given |= {"--out": out, "--backend": backend}
-        return _resume(resume, given, trials, success, way)
+        return _resume(resume, given, task, trials, success, way)
     if task is None:
         raise InputError(f"name a task, as in: ham tune sort; there are {', '.join(tasks.names())}")
     base = _base(_known(task), model)
@@ -99,6 +99,7 @@ def sweep(
     cores: int = 1,
     success: Annotated[float | None, arg(metavar="PERCENT")] = None,
     json: bool = False,
+    task: Annotated[str | None, arg(metavar="FILE.PY:CLASS")] = None,
     backend: Annotated[Backend | None, arg(metavar="{auto,native,reference}")] = None,
 ) -> int:
     """Train one recipe from several seeds; success rate, mean, best and worst error.
@@ -117,15 +118,16 @@ def sweep(
         cores: cores for each seed.
         success: percent of validation error on the last tree that counts as success, 1 by default.
         json: print the results as JSON instead of a table.
+        task: of a recipe in a file whose task is in a file too, where that is; runs that file's code.
         backend: engine of all seeds; by default $HAM_BACKEND, or auto.
     """
     way = Way(address, workers, cores, hours)
     if resume is not None:
         given = {"RECIPE": recipe, "--set": set or None, "--out": out, "--backend": backend}
-        return _resume(resume, given, None, success, way, json, sweep=True)
+        return _resume(resume, given, task, None, success, way, json, sweep=True)
     if recipe is None:
         raise InputError(f"name a recipe, as in: ham sweep sort; there are {', '.join(recipes.names())}")
-    base = _recipe(recipe)
+    base = _recipe(recipe, task)
     given = _given(None, set)
     for name, value in given.items():
         if isinstance(value, dict):
@@ -148,6 +150,7 @@ def sweep(
 def _resume(
     path: Path,
     given: dict[str, Any],
+    task: str | None,
     trials: int | None,
     success: float | None,
     way: Way,
@@ -159,6 +162,9 @@ def _resume(
             raise InputError(f"--resume goes on with what was searched: it takes no {name}")
     folder = SearchFolder(path)
     plan = folder.plan()
+    named = tasks.named(plan.base.task, task, path, flag="--task " if sweep else "ham tune ")
+    if _known(named) != plan.base.task:
+        raise InputError(f"the search in {path} is of {plan.base.task}, not of {named}")
     if plan.sweep != sweep:
         command = "ham sweep" if plan.sweep else "ham tune"
         raise InputError(f"{path} holds another kind of search; go on with: {command} --resume {path}")
@@ -189,7 +195,10 @@ def _run(folder: SearchFolder, plan: Plan, way: Way, *, new: bool, json: bool = 
     report.write(folder, plan, found)
     _print(folder, plan, found, json)
     if not all(outcome.ended for outcome in found):
-        command = f"ham {'sweep' if plan.sweep else 'tune'} --resume {folder.path}"
+        # Code in a file is only run for who names the file, each time anew.
+        task = plan.base.task if ".py:" in plan.base.task else ""
+        command = f"ham {'sweep' if plan.sweep else f'tune {task}'.strip()} --resume {folder.path}"
+        command += f" --task {task}" if plan.sweep and task else ""
         print(f"ham: not all trials ended; go on with: {command}", file=sys.stderr)
     if stopped:
         return 130
@@ -236,14 +245,14 @@ def _base(task: str, model: Kind | None) -> Run:
     return Run(task, Architecture(kind=kind), Training())
 
 
-def _recipe(name: str) -> Run:
+def _recipe(name: str, task: str | None) -> Run:
     if name in recipes.names():
         return recipes.get(name)
     path = Path(name)
     if not path.is_file():
         raise InputError(f"{name} is neither a recipe ({', '.join(recipes.names())}) nor a file")
     run = Run.from_json(read_text(path), name)
-    return replace(run, task=_known(run.task))
+    return replace(run, task=_known(tasks.named(run.task, task, name)))
 
 
 def _known(task: str) -> str:

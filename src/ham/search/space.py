@@ -26,6 +26,7 @@ import numpy as np
 
 from ham.config import Architecture, Run, Training
 from ham.errors import InputError
+from ham.plain import read_json
 from ham.tasks import Task
 
 SEARCH = 3
@@ -172,10 +173,7 @@ def setting(run: Run, name: str) -> Value:
 
 def from_file(text: str, where: str) -> dict[str, Any]:
     """A space file's contents, not yet checked against a run."""
-    try:
-        data = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise InputError(f"{where} is not valid JSON: {error}") from None
+    data = read_json(text, where)
     if not isinstance(data, dict):
         raise InputError(f"{where} should hold an object of settings, not a {type(data).__name__}")
     return data
@@ -259,7 +257,7 @@ def _checked(kind: Any, value: Any, where: str) -> Any:
                 f"{where} must be one of {', '.join(typing.get_args(kind))}, got {_brief(value)}"
             )
         return value
-    if kind is float and type(value) is int:
+    if kind is float and type(value) is int and abs(value) < 1 << 53:
         value = float(value)
     if type(value) is not kind or (kind is float and not math.isfinite(value)):
         names = {int: "a whole number", float: "a finite number", bool: "true or false"}

@@ -12,7 +12,7 @@ from ham.tasks.base import (
     pairs_of,
     within,
 )
-from ham.tasks.registry import get, names, register
+from ham.tasks.registry import get, named, names, register
 
 __all__ = [
     "Batch",
@@ -22,6 +22,7 @@ __all__ = [
     "ended",
     "get",
     "in_range",
+    "named",
     "names",
     "number_of",
     "pair_of",

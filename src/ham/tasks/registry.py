@@ -59,6 +59,16 @@ def get(name: str) -> Task:
     return _classes[key]()
 
 
+def named(in_file: str, given: str | None, where: object, flag: str = "--task ") -> str:
+    """The task to use where a file names one: that name alone never makes code in a file run."""
+    if given is None and ".py:" in in_file:
+        raise InputError(
+            f"{where} is of a task in a file, {in_file}; to use it runs that file's code: "
+            f"if you trust it, give the task too ({flag}{in_file})"
+        )
+    return given or in_file
+
+
 def _import(name: str) -> None:
     if name in BUILT_IN:
         importlib.import_module(f"ham.tasks.{name}")

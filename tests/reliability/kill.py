@@ -1,0 +1,146 @@
+"""Kills `ham train` with SIGKILL at random moments, resumes it each time, and compares the bits.
+
+    python -m tests.reliability.kill --kills 100
+
+Every run is a process of its own, forked from this one after the imports: what is killed is the
+command, not the two seconds that Python and PyTorch take to start. Its epochs are as short as they
+can be, so that much of the time is spent writing files; a kill that left a file half written is
+recognised by its temporary. When a run has come to its end despite all kills, its files are
+compared with those of a run that nobody disturbed, and the next one begins.
+"""
+
+from __future__ import annotations
+
+import argparse
+import io
+import json
+import os
+import random
+import signal
+import sys
+import tempfile
+import time
+from contextlib import redirect_stderr
+from pathlib import Path
+
+import torch
+
+from ham import cli, runs
+from ham.config import Architecture, Run, Training
+from ham.learn import loop
+from ham.ops import native
+from ham.runs import CHECKPOINT, CONFIG, RunFolder
+
+TINY = Architecture(cells=4, size=4, hidden=4, depth=1)
+TRAINING = Training(
+    batch=4, runs=2, baseline="leave-one-out", epochs=30, batches=2, validation=4,
+    start=1, leaves=4, threshold=1.0, mix=0.5, finish=10, patience=1000,
+)  # fmt: skip
+LONGEST_LIFE = 0.4
+"""Seconds: about twice what a run takes to start and train a few epochs."""
+
+
+def ham(*words: object, always_saving: bool) -> int:
+    """Start `ham` with these words in a process of its own; its id."""
+    sys.stdout.flush()
+    if child := os.fork():
+        return child
+    code = 70
+    try:
+        if always_saving:
+            loop.SECONDS_BETWEEN_STATES = -1.0  # a state after every batch, as half an hour's would
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        code = cli.main([str(word) for word in words])
+    finally:
+        os._exit(code)
+
+
+def warm_up() -> None:
+    """Import and load here what every child would have to otherwise."""
+    torch.set_num_threads(1)
+    native.available()
+    with redirect_stderr(io.StringIO()):
+        assert cli.main(["train", "--resume", os.devnull]) == 2
+
+
+def whole(child: int) -> None:
+    """Wait for a run that must come to its end."""
+    _, status = os.waitpid(child, 0)
+    if os.waitstatus_to_exitcode(status):
+        raise SystemExit(f"a run ended with {os.waitstatus_to_exitcode(status)}")
+
+
+def killed(child: int, after: float) -> bool:
+    """Kill a run after some seconds; whether it was still running then."""
+    time.sleep(after)
+    os.kill(child, signal.SIGKILL)
+    _, status = os.waitpid(child, 0)
+    code = os.waitstatus_to_exitcode(status)
+    if code not in (0, -signal.SIGKILL):
+        raise SystemExit(f"a run that was resumed ended with {code}")
+    return code != 0
+
+
+def left_by(folder: RunFolder) -> tuple:
+    """All that a run leaves, but for the time it took."""
+    tensors, progress = folder.read_state() or ({}, {})
+    state = {name: tensor.numpy().tobytes() for name, tensor in tensors.items()}
+    records = [{**record, "seconds": 0} for record in folder.metrics()]
+    names = sorted(path.name for path in folder.path.iterdir())
+    return (folder.path / CHECKPOINT).read_bytes(), records, state, {**progress, "seconds": 0}, names
+
+
+def check(folder: RunFolder) -> bool:
+    """Whatever is there after a kill must be whole; whether the kill left something half written."""
+    if (folder.path / CONFIG).exists():
+        folder.run()
+        folder.read_state()
+        folder.metrics()
+    if (folder.path / CHECKPOINT).exists():
+        runs.load(folder.path)
+    return any(path.name.startswith(".") and path.name != ".lock" for path in folder.path.iterdir())
+
+
+def words_for(folder: RunFolder, recipe: Path) -> tuple:
+    if (folder.path / CONFIG).exists():
+        return "--resume", folder.path
+    return "--recipe", recipe, "--out", folder.path
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--kills", type=int, default=100)
+    parser.add_argument("--seed", type=int, default=0)
+    asked = parser.parse_args()
+    warm_up()
+    chance = random.Random(asked.seed)
+    kills = in_writes = finished = 0
+    with tempfile.TemporaryDirectory() as here:
+        while kills < asked.kills:
+            way = {"always_saving": finished % 2 == 1}
+            recipe = Path(here) / f"{finished}.json"
+            run = Run("reverse", TINY, TRAINING, seed=finished)
+            recipe.write_text(run.to_json())
+            straight, disturbed = (
+                RunFolder(Path(here) / f"{name}-{finished}") for name in ("straight", "disturbed")
+            )
+            whole(ham("train", "--recipe", recipe, "--out", straight.path, always_saving=False))
+            running = True
+            while running and kills < asked.kills:
+                child = ham("train", *words_for(disturbed, recipe), **way)
+                running = killed(child, chance.uniform(0, LONGEST_LIFE))
+                kills += running
+                in_writes += running and disturbed.path.exists() and check(disturbed)
+            if running:
+                whole(ham("train", *words_for(disturbed, recipe), **way))
+            if left_by(disturbed) != left_by(straight):
+                raise SystemExit(
+                    f"seed {finished}: the disturbed run ended otherwise than the undisturbed one"
+                )
+            finished += 1
+    print(json.dumps({"kills": kills, "in_the_middle_of_a_write": in_writes, "runs_compared": finished}))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
