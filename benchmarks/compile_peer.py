@@ -14,12 +14,12 @@ from functools import partial
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from ham.bench.timing import interleaved
 from ham.bench.work import Trainer, Work
 from ham.nn.memory import Read
-from ham.nn.model import Recorder
+from ham.nn.model import Model, Recorder
 from ham.ops import set_backend
 
 
@@ -27,12 +27,13 @@ def rows(tree: Tensor, nodes: Tensor) -> Tensor:
     return tree.gather(1, nodes[..., None].expand(-1, -1, tree.shape[-1]))
 
 
-class Plain(nn.Module):
+class Plain(Model):
     """LSTM+HAM with a compiled timestep, on another model's parameters."""
 
     def __init__(self, model, compiled: bool = True):
         super().__init__()
         self.memory, self.controller, self.output = model.memory, model.controller, model.output
+        self.baseline = model.baseline
         self.step = torch.compile(self.timestep, fullgraph=True) if compiled else self.timestep
 
     def timestep(self, tree: Tensor, h: Tensor, c: Tensor, uniforms: Tensor, active: Tensor):
@@ -64,14 +65,13 @@ class Plain(nn.Module):
         leaf = path[-1] - tree.shape[1] // 2
         return tree, h, c, self.output(h), Read(leaf, value, torch.stack(turns, 1), logits)
 
-    def episode(self, work: Work):
-        examples, uniforms = work.examples, work.uniforms
-        tree = self.memory.init(examples.inputs, examples.lengths, work.leaves).tree
+    def forward(self, inputs, lengths, asked, *, leaves, uniforms, targets=None):
+        tree = self.memory.init(inputs, lengths, leaves).tree
         h = c = tree.new_zeros(len(tree), self.controller.hidden_size)
-        record = Recorder(examples.asked)
+        record = Recorder(asked)
         for t in range(uniforms.shape[1]):
             record.queries.append(h)
-            tree, h, c, output, read = self.step(tree, h, c, uniforms[:, t], t < examples.asked)
+            tree, h, c, output, read = self.step(tree, h, c, uniforms[:, t], t < asked)
             record.reads.append(read)
             record.outputs.append(output)
         return record.episode(1, None)
@@ -81,10 +81,10 @@ def main(leaves: int, batch: int, batches: int, repetitions: int) -> None:
     torch.set_num_threads(1)
     set_backend("reference")
     trainer = Trainer()
-    plain = Plain(trainer.model)
+    trainer.gradient.model = Plain(trainer.model)
     rng = np.random.default_rng(0)
     work = [Work.draw(rng, leaves, batch) for _ in range(batches)]
-    job = [partial(trainer.step, one, plain.episode) for one in work]
+    job = [partial(trainer.step, one) for one in work]
     print(json.dumps({"seconds": interleaved({"step": job}, repetitions)["step"]}))
 
 

@@ -14,7 +14,6 @@ from ham.bench import flops, peers, report
 from ham.bench.timing import interleaved, running_on
 from ham.bench.work import SETTINGS, Trainer, Work
 from ham.errors import InputError
-from ham.learn.objective import objective
 from ham.ops import native
 
 TINY = bench.Plan(
@@ -59,19 +58,9 @@ def found():
     return found
 
 
-def loss_and_gradients(trainer, work, episode):
-    terms = objective(
-        episode,
-        work.examples,
-        trainer.model.baseline,
-        SETTINGS,
-        every=1,
-        reinforce=SETTINGS.reinforce,
-        exploration=SETTINGS.exploration,
-    )
-    trainer.flat.gradient.zero_()
-    terms.loss.backward()
-    return terms.loss.item(), {name: p.grad.clone() for name, p in trainer.model.named_parameters()}
+def loss_and_gradients(trainer, work):
+    cost = trainer.cost(work)
+    return cost.loss, {name: p.grad.clone() for name, p in trainer.model.named_parameters()}
 
 
 def assert_same(found, expected):
@@ -87,7 +76,7 @@ def assert_same(found, expected):
 def test_jax_computes_the_same_loss_gradients_and_steps(jax_peer):
     work = Work.draw(np.random.default_rng(3), 4)
     ours = Trainer()
-    loss, gradients = loss_and_gradients(ours, work, ours.episode(work))
+    loss, gradients = loss_and_gradients(ours, work)
     scale = min(1.0, SETTINGS.clip / float(ours.flat.gradient.norm()))
     peer = peers.jax_trainer(jax_peer, ours)
     batch = jax_peer.padded(work.examples, work.uniforms, work.leaves)
@@ -110,18 +99,10 @@ def test_the_compiled_peer_computes_the_same_loss_and_gradients(work):
     module = peers.importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     trainer = Trainer()
-    expected = loss_and_gradients(trainer, work, trainer.episode(work))
-    plain = module.Plain(trainer.model, compiled=False)
-    assert_same(loss_and_gradients(trainer, work, plain.episode(work)), expected)
-
-
-def test_the_op_leaves_the_gradients_of_its_episode(work):
-    if why := native.why_not():
-        pytest.skip(why)
-    trainer = Trainer()
-    with running_on("native", 1):
-        trainer.op(work)()
-    assert trainer.flat.gradient.abs().max() > 0
+    expected = loss_and_gradients(trainer, work)
+    trainer.gradient.model = module.Plain(trainer.model, compiled=False)
+    with running_on("reference", 1):
+        assert_same(loss_and_gradients(trainer, work), expected)
 
 
 def test_flops_are_those_of_the_layers_that_ran():
@@ -137,8 +118,8 @@ def test_flops_are_those_of_the_layers_that_ran():
     for module in trainer.model.modules():
         if isinstance(module, torch.nn.Linear) and module is not trainer.model.baseline:
             module.register_forward_hook(count)
-    with torch.no_grad():
-        trainer.episode(work)
+    with running_on("reference", 1):
+        trainer.cost(work)
     w = flops.Widths()
     timesteps, levels = leaves + 1, 2
     multiplied += timesteps * 4 * w.cells * (w.size + w.cells)  # the LSTM cell is no Linear

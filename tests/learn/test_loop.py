@@ -12,6 +12,7 @@ from ham.errors import InputError
 from ham.learn import loop
 from ham.learn.adam import Adam
 from ham.learn.flat import FlatParameters
+from ham.learn.gradient import Gradient
 from ham.learn.loop import Diverged, Epoch, Step, train
 from ham.nn import LSTMHAM
 from ham.runs import CHECKPOINT, STATE, RunFolder, load
@@ -114,8 +115,8 @@ class Interrupting:
 @pytest.mark.parametrize(
     ("owner", "name", "call"),
     [
-        (loop, "objective", 1),
-        (loop, "objective", 9),
+        (Gradient, "of", 1),
+        (Gradient, "of", 9),
         (loop, "evaluate", 2),
         (Adam, "step", 1),
         (Adam, "step", 9),
@@ -155,14 +156,14 @@ def test_a_loss_that_is_no_number_stops_with_its_seed_and_the_state_before(
     training.close()
 
     folder = begin(tmp_path / "bad")
-    real, calls = loop.objective, iter(range(100))
+    real, calls = Gradient.of, iter(range(100))
 
     def spoilt(*arguments, **named):
-        terms = real(*arguments, **named)
-        return dataclasses.replace(terms, loss=terms.loss * bad) if next(calls) == 3 else terms
+        cost = real(*arguments, **named)
+        return dataclasses.replace(cost, loss=cost.loss * bad) if next(calls) == 3 else cost
 
     with monkeypatch.context() as patched:
-        patched.setattr(loop, "objective", spoilt)
+        patched.setattr(Gradient, "of", spoilt)
         with pytest.raises(Diverged, match=r"at batch 3 \(data seed \[0, 5, 3\], \d leaves\)") as raised:
             list(train(RUN, folder))
     assert str(folder.path) in str(raised.value)

@@ -340,38 +340,6 @@ def test_a_large_memory_needs_no_tape():
     assert torch.isfinite(episode.outputs).all()
 
 
-@pytest.mark.parametrize("model_class", [LSTMHAM, RawHAM])
-def test_parameters_may_come_as_one_vector(model_class):
-    """The same bits as one by one; what follows in the vector gets no gradient."""
-    problem = big_problem(model_class, batch=20, leaves=8)
-    model = problem.model
-    modules = (
-        [model.memory, model.controller, model.output]
-        if model_class is LSTMHAM
-        else [model.memory, model.output]
-    )
-    single = [parameter for module in modules for parameter in module.parameters()]
-    ragged = torch.cat([*[p.detach().flatten() for p in single], torch.ones(7)]).requires_grad_()
-
-    def run(parameters, **sizes):
-        options = dict(uniforms=problem.uniforms, **sizes)
-        if model_class is LSTMHAM:
-            results = native.lstm_ham_episode(
-                parameters, problem.inputs, problem.lengths, problem.asked, timesteps=9, **options
-            )
-        else:
-            results = native.raw_ham_episode(parameters, problem.inputs, problem.asked, leaves=8, **options)
-        (results[0].sum() + results[1].square().sum()).backward()
-        return results
-
-    sizes_of = native.lstm_ham_sizes if model_class is LSTMHAM else native.raw_ham_sizes
-    for a, b in zip(run(single), run(ragged, sizes=sizes_of(single)), strict=True):
-        assert a is b is None or torch.equal(a, b)
-    assert torch.equal(torch.cat([*[p.grad.flatten() for p in single], torch.zeros(7)]), ragged.grad)
-    with pytest.raises(InputError, match="a vector of parameters must hold"):
-        run(ragged[:100], sizes=sizes_of(single))
-
-
 class TestRefusals:
     """Nothing unchecked reaches the engine."""
 

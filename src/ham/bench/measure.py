@@ -170,7 +170,8 @@ def _engine_jobs(leaves: int, plan: Plan) -> dict[str, Job]:
 def _rates(plan: Plan) -> tuple[float, float]:
     """Operations a second of the episode and of the best matrix product, one thread."""
     with running_on("native", 1):
-        op = Trainer().op(Work.draw(np.random.default_rng(0), plan.reference, FULL_LANES, full=True))
+        work = Work.draw(np.random.default_rng(0), plan.reference, FULL_LANES, full=True)
+        op = partial(Trainer().cost, work)
         products = sgemm_jobs()
         jobs = {"op": [op]} | {name: [job] for name, (job, _) in products.items()}
         seconds = interleaved(jobs, 3 * plan.repetitions)
@@ -195,7 +196,7 @@ def _around(plan: Plan) -> Around:
         jobs: dict[str, Job] = {
             "whole": [partial(whole, number) for number in numbers],
             "sampling": [partial(draw, number) for number in numbers],
-            "op": [trainer.op(draw(number)) for number in numbers],
+            "op": [partial(trainer.cost, draw(number)) for number in numbers],
         }
         return Around(**interleaved(jobs, 3 * plan.repetitions))
 

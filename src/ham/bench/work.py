@@ -13,11 +13,13 @@ from ham import tasks
 from ham.config import Architecture, Training
 from ham.learn.adam import Adam
 from ham.learn.flat import FlatParameters
-from ham.learn.objective import Examples, objective
+from ham.learn.gradient import Cost, Gradient
+from ham.learn.objective import Examples
 
 BATCH = 50
 SETTINGS = Training.paper(batch=BATCH)
 RATE = 1e-3
+WEIGHTS = {"reinforce": SETTINGS.reinforce, "exploration": SETTINGS.exploration}
 TASK = tasks.get("reverse")
 
 
@@ -41,44 +43,18 @@ class Work:
 class Trainer:
     """The model with Adam, as `ham.learn.loop` trains it; d = l = hidden = 20, depth 2."""
 
-    def __init__(self, seed: int = 0):
-        torch.manual_seed(seed)
+    def __init__(self) -> None:
+        torch.manual_seed(0)
         self.model = Architecture().build(TASK)
         self.flat = FlatParameters(self.model)
         self.adam = Adam(self.flat.weights)
+        self.gradient = Gradient(self.model, self.flat, SETTINGS)
 
-    def episode(self, work: Work):
-        examples = work.examples
-        return self.model(
-            examples.inputs, examples.lengths, examples.asked, leaves=work.leaves, uniforms=work.uniforms
-        )
+    def cost(self, work: Work) -> Cost:
+        """Forward, objective, backward."""
+        return self.gradient.of(work.examples, work.uniforms, leaves=work.leaves, **WEIGHTS)
 
-    def step(self, work: Work, episode=None) -> float:
+    def step(self, work: Work) -> None:
         """Forward, objective, backward, clip, Adam."""
-        terms = objective(
-            (episode or self.episode)(work),
-            work.examples,
-            self.model.baseline,
-            SETTINGS,
-            every=1,
-            reinforce=SETTINGS.reinforce,
-            exploration=SETTINGS.exploration,
-        )
-        self.flat.gradient.zero_()
-        terms.loss.backward()
-        norm = float(torch.linalg.vector_norm(self.flat.gradient))
-        if norm > SETTINGS.clip:
-            self.flat.gradient.mul_(SETTINGS.clip / norm)
-        self.adam.step(self.flat.gradient, RATE)
-        return terms.cross_entropy
-
-    def op(self, work: Work):
-        """A job that runs the episode forward and backward and nothing else."""
-        episode = self.episode(work)
-        gradients = [torch.randn_like(episode.outputs), torch.randn_like(episode.turn_logits)]
-
-        def job() -> None:
-            episode = self.episode(work)
-            torch.autograd.backward([episode.outputs, episode.turn_logits], gradients)
-
-        return job
+        cost = self.cost(work)
+        self.adam.step(self.flat.gradient, RATE, scale=min(1.0, SETTINGS.clip / cost.norm))

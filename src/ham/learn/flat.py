@@ -24,8 +24,6 @@ class FlatParameters:
         for parameter, weights, gradient in views:
             parameter.data = weights.view_as(parameter)
             parameter.grad = gradient.view_as(parameter)
-        model.flat = self.weights.detach().requires_grad_()
-        model.flat.grad = self.gradient
 
     def load(self, values: Float[Tensor, "parameters"]) -> None:
         """Overwrite the model's weights."""

@@ -25,7 +25,8 @@ from ham.evaluate import Score, evaluate
 from ham.learn.adam import Adam
 from ham.learn.curriculum import Curriculum
 from ham.learn.flat import FlatParameters
-from ham.learn.objective import Examples, objective
+from ham.learn.gradient import Gradient
+from ham.learn.objective import Examples
 from ham.learn.schedule import Phase, pace, phase_after
 from ham.runs import RunFolder
 from ham.tree import capacity_for
@@ -122,6 +123,7 @@ def train(run: Run, folder: RunFolder) -> Generator[Step | Epoch, None, None]:
     torch.manual_seed(run.seed)
     model = run.model.build(task)
     flat = FlatParameters(model)
+    gradient = Gradient(model, flat, settings)
     adam = Adam(flat.weights)
     average = flat.weights.clone()
     best = average.clone()
@@ -167,41 +169,27 @@ def train(run: Run, folder: RunFolder) -> Generator[Step | Epoch, None, None]:
                 shape = (settings.batch, timesteps, model.decisions(leaves))
                 uniforms = torch.from_numpy(rng.random(shape, dtype=np.float32))
 
-                episode = model(
-                    examples.inputs,
-                    examples.lengths,
-                    examples.asked,
-                    leaves=leaves,
-                    uniforms=uniforms,
-                    targets=examples.targets,
-                )
-                terms = objective(
-                    episode,
+                cost = gradient.of(
                     examples,
-                    model.baseline,
-                    settings,
-                    every=model.every,
+                    uniforms,
+                    leaves=leaves,
                     reinforce=now.reinforce,
                     exploration=now.exploration,
                 )
-                flat.gradient.zero_()
-                terms.loss.backward()
-                norm = float(torch.linalg.vector_norm(flat.gradient))
-                if not (math.isfinite(norm) and math.isfinite(terms.loss.detach())):
+                if not cost.finite:
                     raise Diverged(
                         f"the loss or its gradient is not finite at batch {number} "
                         f"(data seed {[TRAINING, run.seed, number]}, {leaves} leaves); "
                         f"the last good state is in {folder.path}"
                     )
-                if norm > settings.clip:
-                    flat.gradient.mul_(settings.clip / norm)
+                scale = min(1.0, settings.clip / cost.norm) if cost.norm else 1.0
                 whole = False
-                adam.step(flat.gradient, now.learning_rate)
+                adam.step(flat.gradient, now.learning_rate, scale=scale)
                 progress.averaged_steps += 1
                 # Early on the average must not remember the random start for a thousand batches.
                 decay = min(settings.averaging, progress.averaged_steps / (progress.averaged_steps + 10))
                 average.lerp_(flat.weights, 1 - decay)
-                for place, value in enumerate((terms.cross_entropy, terms.wrong, terms.entropy, norm)):
+                for place, value in enumerate((cost.cross_entropy, cost.wrong, cost.entropy, cost.norm)):
                     progress.sums[place] += value
                 progress.batch += 1
                 whole = True

@@ -11,8 +11,8 @@ from torch import Tensor, nn
 
 from ham.config import Training
 from ham.learn import losses
-from ham.learn.estimators import LEAST_SQUARE, discounted_returns, leave_one_out, normalised
-from ham.ops import Episode, native_for
+from ham.learn.estimators import discounted_returns, leave_one_out, normalised
+from ham.ops import Episode
 from ham.tasks import Batch
 
 
@@ -66,9 +66,6 @@ def objective(
 ) -> Terms:
     """The loss whose gradient the paper descends, averaged over the batch."""
     depth = episode.turn_logits.shape[-1]
-    if depth and native_for(episode.outputs):
-        return _native(episode, examples, baseline, training, every, reinforce, exploration)
-
     counted = examples.counted.to(episode.outputs.dtype)
     log_prob = losses.symbol_log_prob(episode.outputs, examples.targets, counted)
     cross_entropy = -log_prob.sum() / len(log_prob)
@@ -99,31 +96,3 @@ def objective(
         loss = loss + exploration * losses.entropy_loss(entropies, ran, training.entropy)
     mean_entropy = (entropies.detach() * ran[..., None]).sum() / (ran.sum() * depth).clamp(min=1)
     return Terms(loss, float(cross_entropy.detach()), float(mean_entropy), wrong)
-
-
-def _native(episode, examples, baseline, training, every, reinforce, exploration) -> Terms:
-    """The same in one call of the native engine."""
-    from ham.ops import native_objective
-
-    loss, cross_entropy, entropy, wrong = native_objective.objective(
-        episode.outputs,
-        examples.targets,
-        examples.counted,
-        examples.asked * every,
-        episode.turn_logits,
-        episode.turns,
-        episode.queries,
-        baseline if training.baseline == "learned" else None,
-        every=every,
-        runs=training.runs,
-        reward=training.reward,
-        baseline=training.baseline,
-        normalise=training.normalise,
-        entropy=training.entropy,
-        discount=training.discount,
-        reinforce=reinforce,
-        exploration=exploration,
-        least_entropy=losses.LEAST_ENTROPY,
-        least_square=LEAST_SQUARE,
-    )
-    return Terms(loss, cross_entropy, entropy, wrong)

@@ -50,6 +50,15 @@ class LSTMHAM(Model):
     def decisions(self, leaves):
         return 0 if self.soft else depth_of(leaves)
 
+    def engine_sizes(self):
+        from ham.ops import native
+
+        return None if self.soft else native.lstm_ham_sizes(self._engine_parameters())
+
+    def _engine_parameters(self) -> list[Tensor]:
+        parts = (self.memory, self.controller, self.output)
+        return [parameter for part in parts for parameter in part.parameters()]
+
     def forward(
         self, inputs, lengths, asked, *, leaves, uniforms=None, targets=None, keep=True, final_tree=False
     ) -> Episode:
@@ -58,12 +67,10 @@ class LSTMHAM(Model):
         if not self.soft and native_for(inputs):
             from ham.ops import native
 
-            parts = (self.memory, self.controller, self.output)
-            parameters, sizes = self.for_engine(parts, native.lstm_ham_sizes)
             return Episode(
                 *native.lstm_ham_episode(
-                    parameters,
-                    _padded(inputs, leaves),
+                    self._engine_parameters(),
+                    native.padded(inputs, leaves),
                     lengths,
                     durations,
                     uniforms,
@@ -71,7 +78,6 @@ class LSTMHAM(Model):
                     every=self.every,
                     keep=keep,
                     final_tree=final_tree,
-                    sizes=sizes,
                 )
             )
 
@@ -89,9 +95,3 @@ class LSTMHAM(Model):
                 record.outputs.append(self.output(h))
             state = self.memory.update(state, read, h, active=t < durations)
         return record.episode(self.every, state.tree if final_tree else None)
-
-
-def _padded(inputs: Tensor, leaves: int) -> Tensor:
-    """One row for every leaf; as they are, uncopied, where there are as many."""
-    missing = leaves - inputs.shape[1]
-    return nn.functional.pad(inputs, (0, 0, 0, missing)) if missing else inputs

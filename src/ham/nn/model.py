@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 import torch
@@ -24,10 +23,6 @@ class Model(nn.Module, ABC):
     """Timesteps per output symbol (the paper's η)."""
     baseline: nn.Linear | None
     """The learned baseline: expected return from the query, for REINFORCE."""
-    flat: Tensor | None = None
-    """All parameters as one vector, while they are trained as one: the native engine then has one
-    gradient to hand over instead of thirty."""
-    _sizes: Sizes | None = None
 
     @abstractmethod
     def forward(
@@ -49,15 +44,12 @@ class Model(nn.Module, ABC):
         long evaluations.
         """
 
-    def for_engine(
-        self, parts: Sequence[nn.Module], sizes_of: Callable[[Sequence[Tensor]], Sizes]
-    ) -> tuple[Sequence[Tensor] | Tensor, Sizes]:
-        """The parameters of `parts`, which come first in the model, and their sizes."""
-        if self.flat is None or self._sizes is None:
-            parameters = [parameter for part in parts for parameter in part.parameters()]
-            self._sizes = sizes_of(parameters)
-            return parameters, self._sizes
-        return self.flat, self._sizes
+    def engine_sizes(self) -> Sizes | None:
+        """The widths of what the native engine trains; None for models that it does not know.
+
+        Its parameters are all of the model's, the baseline's last.
+        """
+        return None
 
     def decisions(self, leaves: int) -> int:
         """Decisions a timestep, which is the last dimension of `uniforms`."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from torch import nn
+from torch import Tensor, nn
 
 from ham.nn.memory import HAM
 from ham.nn.mlp import MLP
@@ -40,6 +40,14 @@ class RawHAM(Model):
     def decisions(self, leaves):
         return 0 if self.soft else depth_of(leaves)
 
+    def engine_sizes(self):
+        from ham.ops import native
+
+        return None if self.soft else native.raw_ham_sizes(self._engine_parameters())
+
+    def _engine_parameters(self) -> list[Tensor]:
+        return [*self.memory.parameters(), *self.output.parameters()]
+
     def forward(
         self, inputs, lengths, asked, *, leaves, uniforms=None, targets=None, keep=True, final_tree=False
     ) -> Episode:
@@ -47,10 +55,9 @@ class RawHAM(Model):
         if not self.soft and native_for(inputs):
             from ham.ops import native
 
-            parameters, sizes = self.for_engine((self.memory, self.output), native.raw_ham_sizes)
             return Episode(
                 *native.raw_ham_episode(
-                    parameters,
+                    self._engine_parameters(),
                     inputs,
                     asked,
                     uniforms,
@@ -58,7 +65,6 @@ class RawHAM(Model):
                     timesteps=timesteps,
                     keep=keep,
                     final_tree=final_tree,
-                    sizes=sizes,
                 )
             )
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import ctypes
 import threading
 from collections.abc import Sequence
-from ctypes import POINTER, c_int64, c_void_p
+from ctypes import c_int64, c_void_p
 from dataclasses import dataclass
 from functools import cache
 from itertools import accumulate, pairwise
@@ -21,39 +21,9 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
 from ham.errors import InputError
-from ham.ops import compiler
+from ham.ops import compiler, interface
+from ham.ops.interface import EpisodeCall, StepCall
 from ham.tree import depth_of
-
-
-def _fields(kind: type, names: str) -> list:
-    return [(name, kind) for name in names.split()]
-
-
-class _Episode(ctypes.Structure):
-    """HamEpisode of csrc/api.h."""
-
-    _fields_ = [
-        *_fields(c_int64, "batch leaves timesteps every bits width query hidden outputs depth"),
-        *_fields(c_int64, "has_lstm taped threads"),
-        *_fields(POINTER(c_void_p), "parameters"),
-        *_fields(c_void_p, "inputs lengths durations uniforms"),
-        *_fields(c_void_p, "output_logits turn_logits turns leaf queries tree tape scratch"),
-        *_fields(c_void_p, "d_output_logits d_turn_logits"),
-        *_fields(POINTER(c_void_p), "d_parameters"),
-    ]
-
-
-class _Step(ctypes.Structure):
-    """HamStep of csrc/api.h."""
-
-    _fields_ = [
-        *_fields(c_int64, "count leaves width query hidden depth threads"),
-        *_fields(c_void_p, "examples"),
-        *_fields(POINTER(c_void_p), "parameters"),
-        *_fields(c_void_p, "tree queries uniforms leaf turn_logits turns value tape scratch"),
-        *_fields(c_void_p, "d_tree d_turn_logits d_value d_queries"),
-        *_fields(POINTER(c_void_p), "d_parameters"),
-    ]
 
 
 @dataclass(frozen=True)
@@ -113,11 +83,9 @@ def _load() -> Engine:
         calls = ctypes.CDLL(str(build.file))
     except OSError as error:
         raise compiler.BuildError(f"the built engine does not load: {error}") from None
-    layout = (c_int64 * 3)()
-    calls.ham_layout(layout)
-    if (layout[0], layout[1]) != (ctypes.sizeof(_Episode), ctypes.sizeof(_Step)):
+    if not interface.fits(calls):
         raise compiler.BuildError("the built engine and its binding disagree; reinstall the package")
-    for name in ("first_not_finite", "range"):
+    for name in ("first_not_finite", "range", "gradient", "objective_floats"):
         getattr(calls, f"ham_{name}").restype = c_int64
     return Engine(calls, build)
 
@@ -126,7 +94,7 @@ def _load() -> Engine:
 fill_workspaces_with_nan = False
 
 
-class _Workspace:
+class Workspace:
     """A buffer from the pool, given back when the last user is gone.
 
     Fresh pages cost milliseconds a training step, so buffers live on; whoever holds one alone
@@ -149,7 +117,8 @@ class _Workspace:
         if self.buffer is None:
             # Durations differ from batch to batch; some room to spare serves the next one too.
             self.buffer = torch.empty(floats + floats // 4)
-        self.pointer = self.buffer.data_ptr()
+            library().ham_use_huge_pages(c_void_p(self.buffer.data_ptr()), c_int64(self.buffer.nbytes))
+        self.pointer, self.floats = self.buffer.data_ptr(), self.buffer.numel()
 
     def __del__(self):
         buffer, self.buffer = getattr(self, "buffer", None), None
@@ -163,7 +132,7 @@ class _Workspace:
         self._free[id(buffer)] = buffer
 
 
-def _saved(workspace: _Workspace | None) -> Tensor:
+def _saved(workspace: Workspace | None) -> Tensor:
     """A tensor for `save_for_backward` that holds a workspace.
 
     Autograd lets go of it right after backward, unless the graph is retained; a plain attribute
@@ -176,7 +145,7 @@ def _saved(workspace: _Workspace | None) -> Tensor:
 
 def release_workspaces() -> None:
     """Give back the memory kept for the next training step."""
-    _Workspace._free.clear()
+    Workspace._free.clear()
 
 
 def _pointer(tensor: Tensor | None) -> int | None:
@@ -187,7 +156,7 @@ def _pointers(tensors: Sequence[Tensor]):
     return (c_void_p * len(tensors))(*[tensor.data_ptr() for tensor in tensors])
 
 
-def _check(name: str, tensor: Tensor, shape: tuple[int, ...], dtype: torch.dtype = torch.float32) -> None:
+def check(name: str, tensor: Tensor, shape: tuple[int, ...], dtype: torch.dtype = torch.float32) -> None:
     if not isinstance(tensor, Tensor):
         raise TypeError(f"{name} must be a tensor, got {type(tensor).__name__}")
     if tensor.dtype != dtype:
@@ -198,13 +167,13 @@ def _check(name: str, tensor: Tensor, shape: tuple[int, ...], dtype: torch.dtype
         raise InputError(f"{name} must have shape {shape}, got {tuple(tensor.shape)}")
 
 
-def _check_finite(name: str, tensor: Tensor) -> None:
+def check_finite(name: str, tensor: Tensor) -> None:
     bad = library().ham_first_not_finite(c_void_p(tensor.data_ptr()), c_int64(tensor.numel()))
     if bad >= 0:
         raise InputError(f"{name} must be finite, got {tensor.view(-1)[bad].item()} at flat index {bad}")
 
 
-def _check_range(name: str, tensor: Tensor, low: int, high: int) -> None:
+def check_range(name: str, tensor: Tensor, low: int, high: int) -> None:
     bad = library().ham_range(
         c_void_p(tensor.data_ptr()), c_int64(tensor.numel()), c_int64(low), c_int64(high)
     )
@@ -221,6 +190,7 @@ class Sizes(NamedTuple):
     hidden: int
     outputs: int
     depth: int
+    has_lstm: bool
 
 
 def _mlp(name: str, inputs: int, outputs: int, hidden: int, depth: int) -> list[tuple[str, tuple[int, ...]]]:
@@ -250,7 +220,7 @@ def lstm_ham_sizes(parameters: Sequence[Tensor]) -> Sizes:
     bits = _matrix("embed weight 1", parameters[0])[1]
     outputs = _matrix("output weight", parameters[-2])[0]
     hidden = parameters[0].shape[0] if depth == 2 else 0
-    sizes = Sizes(bits, width, gates // 4, hidden, outputs, depth)
+    sizes = Sizes(bits, width, gates // 4, hidden, outputs, depth, True)
     _check_parameters(parameters, _lstm_ham_shapes(sizes))
     return sizes
 
@@ -276,7 +246,7 @@ def raw_ham_sizes(parameters: Sequence[Tensor]) -> Sizes:
     width = pair // 2
     query = _matrix("search weight 1", parameters[2 * depth])[1] - width
     outputs = _matrix("output weight", parameters[-2])[0]
-    sizes = Sizes(query, width, query, first if depth == 2 else 0, outputs, depth)
+    sizes = Sizes(query, width, query, first if depth == 2 else 0, outputs, depth, False)
     _check_parameters(parameters, _raw_ham_shapes(sizes))
     return sizes
 
@@ -310,56 +280,34 @@ def _check_parameters(parameters: Sequence[Tensor], shapes: Shapes) -> None:
     ):
         return
     for tensor, (name, shape) in zip(parameters, shapes, strict=True):
-        _check(name, tensor, shape)
+        check(name, tensor, shape)
         if not tensor.is_contiguous():
             raise InputError(f"{name} must be contiguous; call .contiguous() on it")
 
 
 @cache
-def _starts(shapes: Shapes) -> tuple[int, ...]:
+def starts_of(sizes: Sizes) -> tuple[int, ...]:
     """Where each parameter starts in a vector of all of them; the last entry is its length."""
+    shapes = _lstm_ham_shapes(sizes) if sizes.has_lstm else _raw_ham_shapes(sizes)
     return tuple(accumulate((prod(shape) for _, shape in shapes), initial=0))
 
 
-class _Parameters(NamedTuple):
-    """A model's parameters as autograd sees them: one by one, or as one vector."""
-
-    tensors: tuple[Tensor, ...]
-    starts: tuple[int, ...] | None
-    """In a vector, where each parameter starts."""
-
-    def pointers(self, tensors: Sequence[Tensor]) -> ctypes.Array:
-        """Addresses of the parameters, or of their gradients, in tensors laid out the same way."""
-        if self.starts is None:
-            return _pointers(tensors)
-        base = tensors[0].data_ptr()
-        return (c_void_p * (len(self.starts) - 1))(*[base + 4 * start for start in self.starts[:-1]])
-
-    def gradients(self) -> list[Tensor]:
-        # The vector may end with parameters that take no part in an episode.
-        like = torch.empty_like if self.starts is None else torch.zeros_like
-        return [like(tensor) for tensor in self.tensors]
+def pointers_into(address: int, starts: tuple[int, ...]) -> ctypes.Array:
+    """The addresses of the parameters in a vector of float32."""
+    return (c_void_p * (len(starts) - 1))(*[address + 4 * start for start in starts[:-1]])
 
 
-def _parameters(
-    given: Sequence[Tensor] | Tensor, sizes: Sizes | None, sizes_of, shapes_of
-) -> tuple[Sizes, _Parameters]:
-    if not isinstance(given, Tensor):
-        return sizes_of(given), _Parameters(tuple(given), None)
-    if sizes is None:
-        raise InputError("a vector of parameters needs `sizes`, which lstm_ham_sizes or raw_ham_sizes tells")
-    starts = _starts(shapes_of(sizes))
-    _check("parameters", given, (given.numel(),))
-    if given.numel() < starts[-1] or not given.is_contiguous():
-        raise InputError(f"a vector of parameters must hold {starts[-1]} of them, got {given.numel()}")
-    return sizes, _Parameters((given,), starts)
+def padded(inputs: Tensor, leaves: int) -> Tensor:
+    """One row for every leaf; as they are, uncopied, where there are as many."""
+    missing = leaves - inputs.shape[1]
+    return nn.functional.pad(inputs, (0, 0, 0, missing)) if missing else inputs
 
 
 Results = tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor | None]
 
 
 def lstm_ham_episode(
-    parameters: Sequence[Tensor] | Tensor,
+    parameters: Sequence[Tensor],
     inputs: Tensor,
     lengths: Tensor,
     durations: Tensor,
@@ -369,31 +317,28 @@ def lstm_ham_episode(
     every: int = 1,
     keep: bool = True,
     final_tree: bool = False,
-    sizes: Sizes | None = None,
 ) -> Results:
     """Run LSTM+HAM: inputs [batch, leaves, bits], uniforms [batch, timesteps, depth] or None: greedy.
 
     Gives outputs, turn logits, turns, leaves, queries and the final tree; what was not asked for
-    is empty (time 0), the tree None. The parameters come in the order of the modules, one by one,
-    or one after the other in a single vector, which spares autograd a node for each; then `sizes`
-    must say the widths, and anything at the vector's end is left alone.
+    is empty (time 0), the tree None. The parameters come in the order of the modules.
     """
-    sizes, given = _parameters(parameters, sizes, lstm_ham_sizes, _lstm_ham_shapes)
+    sizes = lstm_ham_sizes(parameters)
     if inputs.dim() != 3:
         raise InputError(f"inputs must be [batch, leaves, bits], got {tuple(inputs.shape)}")
     batch, leaves, _ = inputs.shape
     depth_of(leaves)
-    _check("inputs", inputs, (batch, leaves, sizes.bits))
-    _check("lengths", lengths, (batch,), torch.int64)
+    check("inputs", inputs, (batch, leaves, sizes.bits))
+    check("lengths", lengths, (batch,), torch.int64)
     lengths = lengths.clone()
-    _check_range("lengths", lengths, 0, leaves)
+    check_range("lengths", lengths, 0, leaves)
     return _run_episode(
-        given, sizes, inputs, lengths, durations, uniforms, leaves, timesteps, every, keep, final_tree
+        parameters, sizes, inputs, lengths, durations, uniforms, leaves, timesteps, every, keep, final_tree
     )
 
 
 def raw_ham_episode(
-    parameters: Sequence[Tensor] | Tensor,
+    parameters: Sequence[Tensor],
     inputs: Tensor,
     durations: Tensor,
     uniforms: Tensor | None,
@@ -403,24 +348,23 @@ def raw_ham_episode(
     every: int = 1,
     keep: bool = True,
     final_tree: bool = False,
-    sizes: Sizes | None = None,
 ) -> Results:
     """Run raw HAM: inputs [batch, time, bits] are the queries; the rest as in `lstm_ham_episode`."""
-    sizes, given = _parameters(parameters, sizes, raw_ham_sizes, _raw_ham_shapes)
+    sizes = raw_ham_sizes(parameters)
     if inputs.dim() != 3:
         raise InputError(f"inputs must be [batch, time, bits], got {tuple(inputs.shape)}")
     timesteps = inputs.shape[1] if timesteps is None else timesteps
     if timesteps > inputs.shape[1]:
         raise InputError(f"{timesteps} timesteps need as many inputs, got {inputs.shape[1]}")
     inputs = inputs[:, :timesteps]
-    _check("inputs", inputs, (len(inputs), timesteps, sizes.bits))
+    check("inputs", inputs, (len(inputs), timesteps, sizes.bits))
     return _run_episode(
-        given, sizes, inputs, None, durations, uniforms, leaves, timesteps, every, keep, final_tree
+        parameters, sizes, inputs, None, durations, uniforms, leaves, timesteps, every, keep, final_tree
     )
 
 
 def _run_episode(
-    parameters: _Parameters,
+    parameters: Sequence[Tensor],
     sizes: Sizes,
     inputs: Tensor,
     lengths: Tensor | None,
@@ -438,66 +382,55 @@ def _run_episode(
     if every < 1 or timesteps < 0:
         raise InputError(f"every must be at least 1 and timesteps at least 0, got {every} and {timesteps}")
     inputs = inputs.detach().contiguous()
-    _check_finite("inputs", inputs)
-    _check("durations", durations, (batch,), torch.int64)
+    check_finite("inputs", inputs)
+    check("durations", durations, (batch,), torch.int64)
     # Backward lays out the tape by these once more: nobody else may change them meanwhile.
     durations = durations.clone()
-    _check_range("durations", durations, 0, timesteps)
+    check_range("durations", durations, 0, timesteps)
     if uniforms is not None:
         if uniforms.dim() == 3 and uniforms.shape[1] > timesteps:
             uniforms = uniforms[:, :timesteps]
-        _check("uniforms", uniforms, (batch, timesteps, depth))
+        check("uniforms", uniforms, (batch, timesteps, depth))
         uniforms = uniforms.detach().contiguous()
-        _check_finite("uniforms", uniforms)
+        check_finite("uniforms", uniforms)
 
-    call = _Episode(
+    call = EpisodeCall(
         batch=batch, leaves=leaves, timesteps=timesteps, every=every, threads=torch.get_num_threads(),
-        has_lstm=lengths is not None, inputs=_pointer(inputs), lengths=_pointer(lengths),
-        durations=_pointer(durations), uniforms=_pointer(uniforms), **sizes._asdict(),
+        inputs=_pointer(inputs), lengths=_pointer(lengths), durations=_pointer(durations),
+        uniforms=_pointer(uniforms), **sizes._asdict(),
     )  # fmt: skip
     held = (inputs, lengths, durations, uniforms)
-    if _needs_tape(*parameters.tensors):
-        return _EpisodeFunction.apply(call, held, keep, final_tree, parameters.starts, *parameters.tensors)
+    if _needs_tape(*parameters):
+        return _EpisodeFunction.apply(call, held, keep, final_tree, *parameters)
     return _forward(call, keep, final_tree, parameters)[0]
 
 
-def _filled(shape: tuple[int, ...], dtype: torch.dtype = torch.float32, byte: int = 0) -> Tensor:
-    """A tensor whose bytes are all the same.
-
-    PyTorch would fill it on all its threads, and those then spin for a while on the very cores
-    that the engine's own threads need next.
-    """
-    tensor = torch.empty(shape, dtype=dtype)
-    ctypes.memset(tensor.data_ptr(), byte, tensor.nbytes)
-    return tensor
-
-
 def _forward(
-    call: _Episode, keep: bool, final_tree: bool, parameters: _Parameters
-) -> tuple[Results, _Workspace | None]:
+    call: EpisodeCall, keep: bool, final_tree: bool, parameters: Sequence[Tensor]
+) -> tuple[Results, Workspace | None]:
     batch, leaves, time = call.batch, call.leaves, call.timesteps
     recorded = time if keep else 0
     depth = depth_of(leaves)
     results: Results = (
-        _filled((batch, time // call.every, call.outputs)),
-        _filled((batch, recorded, depth)),
-        _filled((batch, recorded, depth), torch.bool),
-        _filled((batch, recorded), torch.int64, byte=0xFF),  # -1
-        _filled((batch, recorded, call.query)),
+        torch.empty(batch, time // call.every, call.outputs),
+        torch.empty(batch, recorded, depth),
+        torch.empty(batch, recorded, depth, dtype=torch.bool),
+        torch.empty(batch, recorded, dtype=torch.int64),
+        torch.empty(batch, recorded, call.query),
         torch.empty(batch, 2 * leaves, call.width) if final_tree else None,
     )
     call.output_logits = results[0].data_ptr()
     if keep:
         call.turn_logits, call.turns, call.leaf, call.queries = (tensor.data_ptr() for tensor in results[1:5])
     call.tree = _pointer(results[5])
-    pointers = parameters.pointers(parameters.tensors)
+    pointers = _pointers(parameters)
     call.parameters = pointers
     sizes = (c_int64 * 3)()
     calls = library()
     calls.ham_episode_sizes(ctypes.byref(call), sizes)
-    tape = _Workspace(sizes[0]) if call.taped else None
+    tape = Workspace(sizes[0]) if call.taped else None
     call.tape = tape.pointer if tape else None
-    scratch = _Workspace(sizes[1])
+    scratch = Workspace(sizes[1])
     call.scratch = scratch.pointer
     calls.ham_episode_forward(ctypes.byref(call))
     return results, tape
@@ -505,12 +438,12 @@ def _forward(
 
 class _EpisodeFunction(torch.autograd.Function):
     @staticmethod
-    def forward(ctx, call, held, keep, final_tree, starts, *tensors):
+    def forward(ctx, call, held, keep, final_tree, *parameters):
         call.taped = 1
-        results, tape = _forward(call, keep, final_tree, _Parameters(tensors, starts))
+        results, tape = _forward(call, keep, final_tree, parameters)
         ctx.set_materialize_grads(False)
-        ctx.call, ctx.held, ctx.starts = call, held, starts
-        ctx.save_for_backward(_saved(tape), *tensors)
+        ctx.call, ctx.held = call, held
+        ctx.save_for_backward(_saved(tape), *parameters)
         ctx.mark_non_differentiable(*(tensor for tensor in results[2:] if tensor is not None))
         if not keep:
             ctx.mark_non_differentiable(results[1])
@@ -519,25 +452,25 @@ class _EpisodeFunction(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx, d_outputs, d_turn_logits, *_):
-        _tape, *tensors = ctx.saved_tensors
+        _tape, *parameters = ctx.saved_tensors
         if d_outputs is None and d_turn_logits is None:
-            return (None,) * (5 + len(tensors))
-        call, parameters = ctx.call, _Parameters(tuple(tensors), ctx.starts)
+            return (None,) * (4 + len(parameters))
+        call = ctx.call
         # The tree's presence decided how many updates the tape holds; its address is not used.
         d_outputs = d_outputs if d_outputs is None else d_outputs.contiguous()
         d_turn_logits = d_turn_logits if d_turn_logits is None else d_turn_logits.contiguous()
         call.d_output_logits, call.d_turn_logits = _pointer(d_outputs), _pointer(d_turn_logits)
-        gradients = parameters.gradients()
-        pointers, d_pointers = parameters.pointers(tensors), parameters.pointers(gradients)
+        gradients = [torch.empty_like(parameter) for parameter in parameters]
+        pointers, d_pointers = _pointers(parameters), _pointers(gradients)
         call.parameters, call.d_parameters = pointers, d_pointers
         call.threads = torch.get_num_threads()
         sizes = (c_int64 * 3)()
         calls = library()
         calls.ham_episode_sizes(ctypes.byref(call), sizes)
-        scratch = _Workspace(sizes[2])
+        scratch = Workspace(sizes[2])
         call.scratch = scratch.pointer
         calls.ham_episode_backward(ctypes.byref(call))
-        return None, None, None, None, None, *gradients
+        return None, None, None, None, *gradients
 
 
 def attend(
@@ -546,9 +479,9 @@ def attend(
     """One descent of every example; the same function as `reference.attend`."""
     parameters = list(search.parameters())
     call, depth = _step(tree, query, parameters, "search")
-    _check("uniforms", uniforms, (len(tree), depth))
+    check("uniforms", uniforms, (len(tree), depth))
     uniforms = uniforms.detach().contiguous()
-    _check_finite("uniforms", uniforms)
+    check_finite("uniforms", uniforms)
     call.uniforms = _pointer(uniforms)
     if _needs_tape(tree, query, *parameters):
         _, *read = _Attend.apply(tree, query, call, *parameters)
@@ -562,14 +495,14 @@ def update(
     """One write and the joins above it, in place; the same function as `reference.update`."""
     parameters = [*write.parameters(), *join.parameters()]
     call, _ = _step(tree, query, parameters, "write")
-    _check("leaf", leaf, (len(tree),), torch.int64)
+    check("leaf", leaf, (len(tree),), torch.int64)
     examples = None
     if active is not None:
-        _check("active", active, (len(tree),), torch.bool)
+        check("active", active, (len(tree),), torch.bool)
         examples = active.nonzero().squeeze(-1)
         call.count, call.examples = len(examples), _pointer(examples)
     leaf = leaf.contiguous()
-    _check_range("leaf", leaf if examples is None else leaf[examples], 0, call.leaves - 1)
+    check_range("leaf", leaf if examples is None else leaf[examples], 0, call.leaves - 1)
     call.leaf = _pointer(leaf)
     if _needs_tape(tree, query, *parameters):
         _Update.apply(tree, query, call, (leaf, examples), *parameters)
@@ -581,7 +514,7 @@ def _needs_tape(*tensors: Tensor) -> bool:
     return torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors)
 
 
-def _step(tree: Tensor, query: Tensor, parameters: Sequence[Tensor], network: str) -> tuple[_Step, int]:
+def _step(tree: Tensor, query: Tensor, parameters: Sequence[Tensor], network: str) -> tuple[StepCall, int]:
     if tree.dim() != 3 or query.dim() != 2:
         raise InputError(
             f"tree must be [batch, nodes, size] and query [batch, query], "
@@ -589,8 +522,8 @@ def _step(tree: Tensor, query: Tensor, parameters: Sequence[Tensor], network: st
         )
     batch, nodes, width = tree.shape
     queries = query.shape[-1]
-    _check("tree", tree, (batch, nodes, width))
-    _check("query", query, (batch, queries))
+    check("tree", tree, (batch, nodes, width))
+    check("query", query, (batch, queries))
     if batch < 1:
         raise InputError("a batch must have at least one example")
     if not tree.is_contiguous():
@@ -602,7 +535,7 @@ def _step(tree: Tensor, query: Tensor, parameters: Sequence[Tensor], network: st
     layers = _depth_from(len(parameters), {2: 1, 4: 2} if network == "search" else {6: 1, 12: 2}, network)
     hidden = _matrix(f"{network} weight 1", parameters[0])[0] if layers == 2 else 0
     _check_parameters(parameters, _step_shapes(network, width, queries, hidden, layers))
-    call = _Step(
+    call = StepCall(
         count=batch, leaves=leaves, width=width, query=queries, hidden=hidden, depth=layers,
         threads=torch.get_num_threads(),
     )  # fmt: skip
@@ -621,22 +554,22 @@ def _step_shapes(network: str, width: int, query: int, hidden: int, depth: int) 
 
 
 def _prepare(
-    call: _Step, sizes_of, query: Tensor, parameters, taped: bool
-) -> tuple[_Workspace | None, tuple]:
+    call: StepCall, sizes_of, query: Tensor, parameters, taped: bool
+) -> tuple[Workspace | None, tuple]:
     """Fills in what both accesses need; the second result must stay alive during the call."""
     query = query.detach().contiguous()
-    _check_finite("query", query)
+    check_finite("query", query)
     pointers = _pointers(parameters)
     call.queries, call.parameters = query.data_ptr(), pointers
     sizes = (c_int64 * 3)()
     sizes_of(ctypes.byref(call), sizes)
-    tape = _Workspace(sizes[0]) if taped else None
-    scratch = _Workspace(sizes[1])
+    tape = Workspace(sizes[0]) if taped else None
+    scratch = Workspace(sizes[1])
     call.tape, call.scratch = tape.pointer if tape else None, scratch.pointer
     return tape, (query, pointers, scratch)
 
 
-def _attend(call: _Step, tree: Tensor, query: Tensor, parameters, taped: bool):
+def _attend(call: StepCall, tree: Tensor, query: Tensor, parameters, taped: bool):
     batch, depth = len(tree), depth_of(call.leaves)
     logits = torch.empty(batch, depth)
     turns = torch.empty(batch, depth, dtype=torch.bool)
@@ -650,7 +583,7 @@ def _attend(call: _Step, tree: Tensor, query: Tensor, parameters, taped: bool):
     return (logits, turns, leaf, value), tape
 
 
-def _update(call: _Step, tree: Tensor, query: Tensor, parameters, taped: bool) -> _Workspace | None:
+def _update(call: StepCall, tree: Tensor, query: Tensor, parameters, taped: bool) -> Workspace | None:
     tape, held = _prepare(call, library().ham_update_sizes, query, parameters, taped)
     call.tree = tree.data_ptr()
     library().ham_update_forward(ctypes.byref(call))
@@ -668,7 +601,7 @@ def _own(ctx, tree_gradient: Tensor) -> Tensor:
     return copy
 
 
-def _step_backward(call: _Step, sizes_of, run, tree_gradient: Tensor, parameters) -> tuple[Tensor, list]:
+def _step_backward(call: StepCall, sizes_of, run, tree_gradient: Tensor, parameters) -> tuple[Tensor, list]:
     d_query = torch.zeros(len(tree_gradient), call.query)
     gradients = [torch.empty_like(parameter) for parameter in parameters]
     pointers, d_pointers = _pointers(parameters), _pointers(gradients)
@@ -676,7 +609,7 @@ def _step_backward(call: _Step, sizes_of, run, tree_gradient: Tensor, parameters
     call.threads = torch.get_num_threads()
     sizes = (c_int64 * 3)()
     sizes_of(ctypes.byref(call), sizes)
-    scratch = _Workspace(sizes[2])
+    scratch = Workspace(sizes[2])
     call.scratch, call.d_tree, call.d_queries = scratch.pointer, tree_gradient.data_ptr(), d_query.data_ptr()
     run(ctypes.byref(call))
     return d_query, gradients

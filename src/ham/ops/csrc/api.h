@@ -3,6 +3,8 @@
 
 #include <cstdint>
 
+#include "objective.h"
+
 extern "C" {
 
 // Tensors are contiguous, row-major, float32 unless said otherwise; example first.
@@ -15,7 +17,7 @@ struct HamEpisode {
   const int64_t* lengths;    // LSTM+HAM only
   const int64_t* durations;  // timesteps each example runs
   const float* uniforms;     // [timesteps][levels], or null: greedy
-  // Results; all but output_logits may be null. They arrive zeroed (leaf: -1).
+  // Results; all but output_logits may be null. Beyond an example's duration: zeros (leaf: -1).
   float* output_logits;      // [timesteps / every][outputs]
   float* turn_logits;        // [timesteps][levels]
   uint8_t* turns;            // [timesteps][levels]
@@ -28,6 +30,30 @@ struct HamEpisode {
   const float* d_output_logits;
   const float* d_turn_logits;
   float* const* d_parameters;
+};
+
+// A batch of training: the episode, the objective, and the gradient of all weights.
+struct HamGradient {
+  HamEpisode episode;      // its results, tape and scratch are taken from the workspace
+  HamObjective objective;  // likewise; batch, timesteps and the like come from the episode
+  float* workspace;
+  int64_t floats;          // of the workspace
+  const float* gradient;   // the vector that d_parameters and d_head point into, and its length
+  int64_t weights;
+  double terms[4];         // the objective's
+  double norm;             // of the gradient
+};
+
+// Adam on one vector.
+struct HamAdam {
+  int64_t weights;
+  float* weight;
+  const float* gradient;
+  float* mean;
+  float* square;
+  float mean_rate, square_rate, square_decay, epsilon;
+  float scale;                // of the gradient, for clipping
+  float rate, unbiased_root;  // the learning rate and the root's divisor, both with bias correction
 };
 
 // One access by a controller of the user's own: attend, or update.
@@ -57,6 +83,11 @@ void ham_episode_sizes(const HamEpisode*, int64_t* sizes);
 void ham_episode_forward(const HamEpisode*);
 void ham_episode_backward(const HamEpisode*);
 
+// 0 when done, -1 if an argument is out of range or not finite, else the floats that the workspace needs.
+int64_t ham_gradient(HamGradient*);
+
+void ham_adam(const HamAdam*);
+
 void ham_attend_sizes(const HamStep*, int64_t* sizes);
 void ham_attend_forward(const HamStep*);
 void ham_attend_backward(const HamStep*);
@@ -68,6 +99,9 @@ void ham_update_backward(const HamStep*);
 int64_t ham_first_not_finite(const float* values, int64_t count);
 int64_t ham_range(const int64_t* values, int64_t count, int64_t low, int64_t high);
 
-// sizeof(HamEpisode), sizeof(HamStep) and the lanes of a vector: the binding checks them.
-void ham_layout(int64_t* numbers);
+// For buffers that are used again and again, or at random places.
+void ham_use_huge_pages(void* buffer, int64_t bytes);
+
+// sizeof of HamEpisode, HamObjective, HamGradient, HamAdam and HamStep: the binding checks them.
+void ham_layout(int64_t* sizes);
 }

@@ -1,4 +1,6 @@
-// What the binding asks before it trusts a tensor.
+// What the binding asks before it trusts a tensor, or uses a buffer.
+
+#include <sys/mman.h>
 
 #include <cmath>
 
@@ -26,8 +28,20 @@ int64_t ham_range(const int64_t* values, int64_t count, int64_t low, int64_t hig
   return -1;
 }
 
-void ham_layout(int64_t* numbers) {
-  numbers[0] = sizeof(HamEpisode);
-  numbers[1] = sizeof(HamStep);
-  numbers[2] = ham::kLanes;
+void ham_use_huge_pages(void* buffer, int64_t bytes) {
+#if defined(MADV_HUGEPAGE)
+  constexpr uintptr_t kPage = 1 << 21;
+  uintptr_t first = (reinterpret_cast<uintptr_t>(buffer) + kPage - 1) / kPage * kPage;
+  uintptr_t end = (reinterpret_cast<uintptr_t>(buffer) + static_cast<uintptr_t>(bytes)) / kPage * kPage;
+  // Only a wish: where it is not granted, small pages serve as well.
+  if (first < end) madvise(reinterpret_cast<void*>(first), end - first, MADV_HUGEPAGE);
+#endif
+}
+
+void ham_layout(int64_t* sizes) {
+  sizes[0] = sizeof(HamEpisode);
+  sizes[1] = sizeof(HamObjective);
+  sizes[2] = sizeof(HamGradient);
+  sizes[3] = sizeof(HamAdam);
+  sizes[4] = sizeof(HamStep);
 }

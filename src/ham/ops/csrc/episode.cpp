@@ -2,6 +2,7 @@
 // README.md beside this folder derives it.
 
 #include <algorithm>
+#include <cmath>
 #include <numeric>
 
 #include "api.h"
@@ -261,6 +262,23 @@ void record_descent(const HamEpisode& e, const Forest& forest, const Chunk& chun
   }
 }
 
+// What no timestep reached.
+void clear_rest(const HamEpisode& e, const Chunk& chunk, int64_t levels) {
+  auto clear = [](auto* tensor, int64_t example, int64_t steps, int64_t first, int64_t features, int byte) {
+    if (tensor)
+      std::memset(tensor + (example * steps + first) * features, byte,
+                  sizeof *tensor * (steps - first) * features);
+  };
+  for (int64_t lane = 0; lane < chunk.lanes; ++lane) {
+    int64_t example = chunk.example[lane], first = chunk.duration[lane];
+    clear(e.output_logits, example, e.timesteps / e.every, first / e.every, e.outputs, 0);
+    clear(e.turn_logits, example, e.timesteps, first, levels, 0);
+    clear(e.turns, example, e.timesteps, first, levels, 0);
+    clear(e.leaf, example, e.timesteps, first, 1, 0xFF);
+    clear(e.queries, example, e.timesteps, first, e.query, 0);
+  }
+}
+
 void forward_chunk(const HamEpisode& e, const Model& model, const Chunk& chunk, const Tape& tape,
                    ForwardScratch& scratch) {
   const Shape& shape = model.shape;
@@ -311,6 +329,7 @@ void forward_chunk(const HamEpisode& e, const Model& model, const Chunk& chunk, 
       update_forward(model, forest, tape.ascent(t), value, descent.leaf, scratch.child,
                      scratch.sibling, e.tree != nullptr);
   }
+  clear_rest(e, chunk, levels);
 }
 
 struct BackwardScratch {
@@ -508,9 +527,31 @@ class Episode {
 
   void forward() {
     model_.pack(e_.parameters, e_.scratch);
+    Team team(workers_);
+    forward(team);
+  }
+
+  void backward() {
+    model_.pack(e_.parameters, e_.scratch);
+    Team team(workers_);
+    backward(team);
+  }
+
+  // Both on one team, with what turns results into gradients in between.
+  template <class Between>
+  void forward_and_backward(const Between& between) {
+    Team team(workers_);
+    model_.pack(e_.parameters, e_.scratch);
+    forward(team);
+    between();
+    backward(team);
+  }
+
+ private:
+  void forward(Team& team) {
     std::vector<ForwardScratch> scratch(workers_);
     lay_out_workers(scratch);
-    run_tasks(chunks_.size(), workers_, [&](int64_t i, int64_t worker) {
+    team.run(chunks_.size(), [&](int64_t i, int64_t worker) {
       if (!e_.taped)
         forward_chunk(e_, model_, chunks_[i], scratch[worker].untaped, scratch[worker]);
       else
@@ -518,14 +559,13 @@ class Episode {
     });
   }
 
-  void backward() {
-    model_.pack(e_.parameters, e_.scratch);
+  void backward(Team& team) {
     std::vector<BackwardScratch> scratch(workers_);
     lay_out_workers(scratch);
     float* gradients = e_.scratch + packed_floats() + workers_ * worker_floats<BackwardScratch>();
     int64_t floats = gradient_floats(), count = static_cast<int64_t>(chunks_.size());
-    std::memset(gradients, 0, sizeof(float) * std::max<int64_t>(count, 0) * floats);
-    run_tasks(count, workers_, [&](int64_t i, int64_t worker) {
+    team.run(count, [&](int64_t i, int64_t worker) {
+      std::memset(gradients + i * floats, 0, sizeof(float) * floats);
       backward_chunk(e_, model_, chunks_[i], tape(i), scratch[worker], gradients + i * floats);
     });
     // In the order of the chunks, whoever computed them: the sum does not depend on threads.
@@ -534,7 +574,6 @@ class Episode {
     model_.unpack(gradients, e_.d_parameters);
   }
 
- private:
   int64_t packed_floats() const { return model_.packed_floats; }
   int64_t gradient_floats() const { return (model_.gradient_floats + 15) / 16 * 16; }
 
@@ -577,3 +616,52 @@ class Episode {
 void ham_episode_sizes(const HamEpisode* e, int64_t* sizes) { ham::Episode(*e).sizes(sizes); }
 void ham_episode_forward(const HamEpisode* e) { ham::Episode(*e).forward(); }
 void ham_episode_backward(const HamEpisode* e) { ham::Episode(*e).backward(); }
+
+int64_t ham_gradient(HamGradient* g) {
+  HamEpisode& e = g->episode;
+  HamObjective& o = g->objective;
+  int64_t levels = ham::levels_of(e.leaves), timesteps = e.batch * e.timesteps;
+  int64_t features = e.batch * (e.has_lstm ? e.leaves : e.timesteps) * e.bits;
+  if (ham_range(e.durations, e.batch, 0, e.timesteps) >= 0 ||
+      (e.has_lstm && ham_range(e.lengths, e.batch, 0, e.leaves) >= 0) ||
+      ham_first_not_finite(e.inputs, features) >= 0 ||
+      ham_first_not_finite(e.uniforms, timesteps * levels) >= 0)
+    return -1;
+
+  o.batch = e.batch;
+  o.symbols = e.timesteps / e.every;
+  o.bits = e.outputs;
+  o.timesteps = e.timesteps;
+  o.levels = levels;
+  o.query = e.query;
+  o.every = e.every;
+  o.durations = e.durations;
+  e.taped = 1;
+  ham::Episode episode(e);
+  int64_t sizes[3];
+  episode.sizes(sizes);
+  ham::Arena arena(g->workspace);
+  e.output_logits = arena.take(o.batch * o.symbols * o.bits);
+  e.turn_logits = arena.take(timesteps * levels);
+  e.turns = reinterpret_cast<uint8_t*>(arena.take((timesteps * levels + 3) / 4));
+  e.queries = arena.take(timesteps * e.query);
+  o.d_outputs = arena.take(o.batch * o.symbols * o.bits);
+  o.d_turn_logits = arena.take(timesteps * levels);
+  o.scratch = arena.take(ham_objective_floats(&o));
+  e.tape = arena.take(sizes[0]);
+  e.scratch = arena.take(std::max(sizes[1], sizes[2]));
+  if (arena.used() > g->floats) return arena.used();
+
+  o.outputs = e.output_logits;
+  o.turn_logits = e.turn_logits;
+  o.turns = e.turns;
+  o.queries = e.queries;
+  o.terms = g->terms;
+  e.d_output_logits = o.d_outputs;
+  e.d_turn_logits = o.d_turn_logits;
+  episode.forward_and_backward([&] { ham_objective(&o); });
+  double squares = 0;
+  for (int64_t i = 0; i < g->weights; ++i) squares += static_cast<double>(g->gradient[i]) * g->gradient[i];
+  g->norm = std::sqrt(squares);
+  return 0;
+}

@@ -3,26 +3,10 @@
 
 #include <vector>
 
+#include "arena.h"
 #include "panel.h"
 
 namespace ham {
-
-// Hands out 64-byte aligned pieces of one buffer; with a null base it only measures.
-class Arena {
- public:
-  explicit Arena(float* base) : base_(base) {}
-  float* take(int64_t floats) {
-    float* piece = base_ ? base_ + used_ : nullptr;
-    used_ += (floats + 15) / 16 * 16;
-    return piece;
-  }
-  float* panels(int64_t count, int64_t features) { return take(count * panel_floats(features)); }
-  int64_t used() const { return used_; }
-
- private:
-  float* base_;
-  int64_t used_ = 0;
-};
 
 // y = w x + b. `w` is [out][in] (what backward broadcasts), `wt` its transpose (forward's).
 // `w` and `b` lie at `at` and `at + out * in` of the packed parameters and of a gradient.

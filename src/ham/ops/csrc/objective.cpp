@@ -5,8 +5,8 @@
 #include <cmath>
 #include <type_traits>
 
+#include "arena.h"
 #include "objective.h"
-#include "vec.h"
 
 namespace ham {
 namespace {
@@ -67,37 +67,65 @@ HAM_INLINE Vec load_some(const uint8_t* p, int64_t count) {
 
 HAM_INLINE void store_some(float* p, Vec v, int64_t count) { std::memcpy(p, &v, count * sizeof(float)); }
 
-HAM_INLINE double sum(const Doubles& v) {
-  double total = 0;
-  for (int lane = 0; lane < kWidth; ++lane) total += v[lane];
-  return total;
+HAM_INLINE double total(const Doubles& v) {
+  double sum = 0;
+  for (int lane = 0; lane < kWidth; ++lane) sum += v[lane];
+  return sum;
 }
 
+HAM_INLINE float dot(const float* a, const float* b, int64_t size) {
+  Vec products{};
+  stretches(size,
+            [&](int64_t i, auto count) { products += load_some(a + i, count) * load_some(b + i, count); });
+  return sum(products);
+}
+
+// For every bit its loss; for every symbol log-probability and share of right bits; for every timestep
+// of every example the return, which becomes the advantage; for a timestep its mean square; for one
+// example's decisions the pull on each; for the baseline one example's gradient.
+struct Scratch {
+  float *loss_of_bit, *log_prob, *hits, *returns, *square, *pulls, *d_head;
+
+  void lay_out(Arena& arena, const HamObjective& o) {
+    loss_of_bit = arena.take(o.batch * o.symbols * o.bits);
+    log_prob = arena.take(o.batch * o.symbols);
+    hits = arena.take(o.batch * o.symbols);
+    returns = arena.take(o.batch * o.timesteps);
+    square = arena.take(o.timesteps);
+    pulls = arena.take(o.timesteps * o.levels);
+    d_head = arena.take(o.query + 1);
+  }
+};
+
 // Cross-entropy: its gradient, and every symbol's log-probability and share of right bits.
-void outputs_pass(const HamObjective& o, float* log_prob, float* hits) {
+void outputs_pass(const HamObjective& o, const Scratch& scratch) {
   const float share = 1.f / static_cast<float>(o.batch);
-  float* loss_of_bit = o.scratch;
-  stretches(o.batch * o.symbols * o.bits, [&](int64_t i, auto count) {
-    Vec x = load_some(o.outputs + i, count), y = load_some(o.targets + i, count);
-    Logit l = of_logit(x);
-    store_some(loss_of_bit + i, relu(x) - x * y + l.log1p, count);
-    store_some(o.d_outputs + i, (l.probability - y) * share, count);
-  });
-  for (int64_t s = 0; s < o.batch * o.symbols; ++s) {
-    float* gradient = o.d_outputs + s * o.bits;
-    log_prob[s] = hits[s] = 0.f;
-    if (!o.counted[s]) {
-      std::fill(gradient, gradient + o.bits, 0.f);
-      continue;
+  for (int64_t b = 0; b < o.batch; ++b) {
+    const int64_t first = b * o.symbols, ran = std::min(o.durations[b] / o.every, o.symbols);
+    const int64_t bit = first * o.bits;
+    stretches(ran * o.bits, [&](int64_t i, auto count) {
+      Vec x = load_some(o.outputs + bit + i, count), y = load_some(o.targets + bit + i, count);
+      Logit l = of_logit(x);
+      store_some(scratch.loss_of_bit + bit + i, relu(x) - x * y + l.log1p, count);
+      store_some(o.d_outputs + bit + i, (l.probability - y) * share, count);
+    });
+    std::fill(o.d_outputs + bit + ran * o.bits, o.d_outputs + bit + o.symbols * o.bits, 0.f);
+    for (int64_t s = first; s < first + o.symbols; ++s) {
+      scratch.log_prob[s] = scratch.hits[s] = 0.f;
+      if (s >= first + ran) continue;
+      if (!o.counted[s]) {
+        std::fill_n(o.d_outputs + s * o.bits, o.bits, 0.f);
+        continue;
+      }
+      float loss = 0.f;
+      int64_t right = 0;
+      for (int64_t i = s * o.bits; i < (s + 1) * o.bits; ++i) {
+        loss += scratch.loss_of_bit[i];
+        right += (o.outputs[i] > 0.f) == (o.targets[i] > 0.5f);
+      }
+      scratch.log_prob[s] = -loss;
+      scratch.hits[s] = static_cast<float>(right) / static_cast<float>(o.bits);
     }
-    float loss = 0.f;
-    int64_t right = 0;
-    for (int64_t b = s * o.bits; b < (s + 1) * o.bits; ++b) {
-      loss += loss_of_bit[b];
-      right += (o.outputs[b] > 0.f) == (o.targets[b] > 0.5f);
-    }
-    log_prob[s] = -loss;
-    hits[s] = static_cast<float>(right) / static_cast<float>(o.bits);
   }
 }
 
@@ -113,48 +141,61 @@ void returns_pass(const HamObjective& o, const float* rewards, float* returns) {
   }
 }
 
-// From returns to advantages, in place; the learned baseline's gradient on the way.
-double advantages_pass(const HamObjective& o, float* returns) {
-  double baseline_loss = 0;
-  if (o.baseline == kLearned) {
-    int64_t ran = 0;
-    for (int64_t b = 0; b < o.batch; ++b) ran += o.durations[b];
-    const float share = 1.f / static_cast<float>(std::max<int64_t>(ran, 1));
-    for (int64_t b = 0; b < o.batch; ++b)
-      for (int64_t t = 0; t < o.timesteps; ++t) {
-        const int64_t i = b * o.timesteps + t;
-        const float error = o.predictions[i] - returns[i];
-        const bool active = t < o.durations[b];
-        o.d_predictions[i] = active ? 2.f * error * share : 0.f;
-        if (active) baseline_loss += static_cast<double>(error) * error * share;
-        returns[i] = -error;
-      }
-  } else if (o.baseline == kLeaveOneOut) {
-    for (int64_t first = 0; first < o.batch; first += o.runs)
-      for (int64_t t = 0; t < o.timesteps; ++t) {
-        float total = 0.f;
-        for (int64_t r = 0; r < o.runs; ++r) total += returns[(first + r) * o.timesteps + t];
-        for (int64_t r = 0; r < o.runs; ++r) {
-          float& own = returns[(first + r) * o.timesteps + t];
-          own -= (total - own) / static_cast<float>(o.runs - 1);
-        }
-      }
-  }
-  if (o.normalise)
-    for (int64_t t = 0; t < o.timesteps; ++t) {
-      float square = 0.f;
-      int64_t ran = 0;
-      for (int64_t b = 0; b < o.batch; ++b)
-        if (t < o.durations[b]) {
-          const float advantage = returns[b * o.timesteps + t];
-          square += advantage * advantage;
-          ++ran;
-        }
-      square /= static_cast<float>(std::max<int64_t>(ran, 1));
-      const float scale = square > o.least_square ? 1.f / std::sqrt(square) : 0.f;
-      for (int64_t b = 0; b < o.batch; ++b) returns[b * o.timesteps + t] *= scale;
+// The learned baseline: returns become advantages; its own loss and gradient.
+double baseline_pass(const HamObjective& o, const Scratch& scratch) {
+  int64_t ran = 0;
+  for (int64_t b = 0; b < o.batch; ++b) ran += o.durations[b];
+  const float share = 1.f / static_cast<float>(std::max<int64_t>(ran, 1));
+  double loss = 0;
+  std::fill_n(o.d_head, o.query + 1, 0.f);
+  for (int64_t b = 0; b < o.batch; ++b) {
+    // An example's sum first: long chains of additions would lose digits.
+    std::fill_n(scratch.d_head, o.query + 1, 0.f);
+    for (int64_t i = b * o.timesteps; i < b * o.timesteps + o.durations[b]; ++i) {
+      const float* query = o.queries + i * o.query;
+      const float error = dot(query, o.head, o.query) + o.head[o.query] - scratch.returns[i];
+      const float gradient = 2.f * error * share;
+      loss += static_cast<double>(error) * error * share;
+      for (int64_t f = 0; f < o.query; ++f) scratch.d_head[f] += gradient * query[f];
+      scratch.d_head[o.query] += gradient;
+      scratch.returns[i] = -error;
     }
-  return baseline_loss;
+    for (int64_t f = 0; f <= o.query; ++f) o.d_head[f] += scratch.d_head[f];
+  }
+  return loss;
+}
+
+void leave_one_out_pass(const HamObjective& o, float* returns) {
+  for (int64_t first = 0; first < o.batch; first += o.runs)
+    for (int64_t t = 0; t < o.timesteps; ++t) {
+      float total = 0.f;
+      for (int64_t r = 0; r < o.runs; ++r) total += returns[(first + r) * o.timesteps + t];
+      for (int64_t r = 0; r < o.runs; ++r) {
+        float& own = returns[(first + r) * o.timesteps + t];
+        own -= (total - own) / static_cast<float>(o.runs - 1);
+      }
+    }
+}
+
+// Divides advantages by their root mean square at each timestep. `square` has room for a timestep each.
+void normalise_pass(const HamObjective& o, float* advantages, float* square) {
+  std::fill_n(square, o.timesteps, 0.f);
+  int64_t longest = 0;
+  for (int64_t b = 0; b < o.batch; ++b) {
+    const float* row = advantages + b * o.timesteps;
+    for (int64_t t = 0; t < o.durations[b]; ++t) square[t] += row[t] * row[t];
+    longest = std::max(longest, o.durations[b]);
+  }
+  for (int64_t t = 0; t < longest; ++t) {
+    int64_t ran = 0;
+    for (int64_t b = 0; b < o.batch; ++b) ran += t < o.durations[b];
+    const float mean = square[t] / static_cast<float>(std::max<int64_t>(ran, 1));
+    square[t] = mean > o.least_square ? 1.f / std::sqrt(mean) : 0.f;
+  }
+  for (int64_t b = 0; b < o.batch; ++b) {
+    float* row = advantages + b * o.timesteps;
+    for (int64_t t = 0; t < o.durations[b]; ++t) row[t] *= square[t];
+  }
 }
 
 struct Decisions {
@@ -191,35 +232,45 @@ Decisions decisions_pass(const HamObjective& o, const float* advantages, float* 
     });
     std::fill(o.d_turn_logits + first + ran, o.d_turn_logits + first + row, 0.f);
   }
-  return {sum(reinforce), sum(exploration) * static_cast<double>(o.exploration) * share, sum(entropies)};
+  return {total(reinforce), total(exploration) * static_cast<double>(o.exploration) * share,
+          total(entropies)};
 }
 
 }  // namespace
 }  // namespace ham
 
-extern "C" void ham_objective(const HamObjective* objective) {
+int64_t ham_objective_floats(const HamObjective* objective) {
+  ham::Arena arena(nullptr);
+  ham::Scratch{}.lay_out(arena, *objective);
+  return arena.used();
+}
+
+void ham_objective(const HamObjective* objective) {
   using namespace ham;
   const HamObjective& o = *objective;
-  float* log_prob = o.scratch + o.batch * o.symbols * o.bits;
-  float* hits = log_prob + o.batch * o.symbols;
-  float* returns = hits + o.batch * o.symbols;
-  outputs_pass(o, log_prob, hits);
+  Arena arena(o.scratch);
+  Scratch scratch;
+  scratch.lay_out(arena, o);
+  outputs_pass(o, scratch);
 
   double cross_entropy = 0;
   int64_t wrong = 0;
   for (int64_t b = 0; b < o.batch; ++b) {
     bool all_right = true;
     for (int64_t s = b * o.symbols; s < (b + 1) * o.symbols; ++s) {
-      cross_entropy -= log_prob[s];
-      all_right &= !o.counted[s] || hits[s] == 1.f;
+      cross_entropy -= scratch.log_prob[s];
+      all_right &= !o.counted[s] || scratch.hits[s] == 1.f;
     }
     wrong += !all_right;
   }
   cross_entropy /= static_cast<double>(o.batch);
 
-  returns_pass(o, o.reward == kHamming ? hits : log_prob, returns);
-  const double baseline_loss = advantages_pass(o, returns);
-  const Decisions decisions = decisions_pass(o, returns, returns + o.batch * o.timesteps);
+  returns_pass(o, o.reward == kHamming ? scratch.hits : scratch.log_prob, scratch.returns);
+  double baseline_loss = 0;
+  if (o.baseline == kLearned) baseline_loss = baseline_pass(o, scratch);
+  if (o.baseline == kLeaveOneOut) leave_one_out_pass(o, scratch.returns);
+  if (o.normalise) normalise_pass(o, scratch.returns, scratch.square);
+  const Decisions decisions = decisions_pass(o, scratch.returns, scratch.pulls);
   int64_t ran = 0;
   for (int64_t b = 0; b < o.batch; ++b) ran += o.durations[b];
   o.terms[0] = cross_entropy + baseline_loss + decisions.reinforce + decisions.exploration;

@@ -1,4 +1,4 @@
-// The C interface of the objective; ham/ops/native_objective.py declares the same structure.
+// The C interface of the objective; ham/ops/interface.py declares the same structure.
 #pragma once
 
 #include <cstdint>
@@ -11,22 +11,24 @@ enum HamEntropy : int64_t { kInverse = 0, kNegative = 1 };
 
 // Tensors are contiguous, row-major, float32 unless said otherwise; example first.
 struct HamObjective {
-  int64_t batch, symbols, bits, timesteps, levels, every, runs;
+  int64_t batch, symbols, bits, timesteps, levels, query, every, runs;
   int64_t reward, baseline, normalise, entropy;
   float discount, reinforce, exploration, least_entropy, least_square;
   const float* outputs;       // [symbols][bits]
   const float* targets;       // [symbols][bits]
-  const uint8_t* counted;     // [symbols]
-  const int64_t* durations;   // timesteps each example runs
+  const uint8_t* counted;     // [symbols]; none beyond an example's duration
+  const int64_t* durations;   // timesteps each example runs; what lies beyond is not looked at
   const float* turn_logits;   // [timesteps][levels]
   const uint8_t* turns;       // [timesteps][levels]
-  const float* predictions;   // [timesteps], of the learned baseline, or null
+  const float* queries;       // [timesteps][query], for the learned baseline
+  const float* head;          // the learned baseline: [query] weights and a bias
   float* d_outputs;
   float* d_turn_logits;
-  float* d_predictions;       // or null
-  float* scratch;             // batch * (symbols * (bits + 2) + timesteps) + timesteps * levels floats
+  float* d_head;
+  float* scratch;             // ham_objective_floats
   double* terms;              // loss, cross-entropy, mean entropy, share of wrong examples
 };
 
+int64_t ham_objective_floats(const HamObjective*);
 void ham_objective(const HamObjective*);
 }

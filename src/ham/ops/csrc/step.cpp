@@ -98,7 +98,7 @@ class Step {
 
   void forward() {
     model_.pack(s_.parameters, s_.scratch);
-    run_tasks(chunks_, workers_, [&](int64_t chunk, int64_t worker) {
+    Team(workers_).run(chunks_, [&](int64_t chunk, int64_t worker) {
       StepScratch scratch = scratch_of(worker);
       StepTape tape = s_.tape ? tape_of(chunk) : scratch.untaped;
       if (kind_ == Kind::attend)
@@ -112,7 +112,7 @@ class Step {
     model_.pack(s_.parameters, s_.scratch);
     float* gradients = s_.scratch + model_.packed_floats + workers_ * scratch_floats_;
     std::memset(gradients, 0, sizeof(float) * chunks_ * gradient_floats_);
-    run_tasks(chunks_, workers_, [&](int64_t chunk, int64_t worker) {
+    Team(workers_).run(chunks_, [&](int64_t chunk, int64_t worker) {
       StepScratch scratch = scratch_of(worker);
       float* own = gradients + chunk * gradient_floats_;
       if (kind_ == Kind::attend)

@@ -1,0 +1,122 @@
+"""The gradient of the objective on one batch: by autograd, or by the native engine in one call."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from ham.config import Training
+from ham.learn.estimators import LEAST_SQUARE
+from ham.learn.flat import FlatParameters
+from ham.learn.losses import LEAST_ENTROPY
+from ham.learn.objective import Examples, objective
+from ham.nn import Model
+from ham.ops import native_for
+
+if TYPE_CHECKING:
+    from ham.ops import native_training
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What a batch cost; the gradient itself is in the model's vector."""
+
+    loss: float
+    cross_entropy: float
+    entropy: float
+    """Mean entropy of a decision, in nats."""
+    wrong: float
+    """Share of sampled runs with a wrong bit."""
+    norm: float
+    """Of the gradient."""
+
+    @property
+    def finite(self) -> bool:
+        return math.isfinite(self.loss) and math.isfinite(self.norm)
+
+
+class Gradient:
+    """Computes a model's gradient into its vector, batch after batch."""
+
+    def __init__(self, model: Model, flat: FlatParameters, training: Training):
+        self.model, self.flat, self.training = model, flat, training
+        self._engine: native_training.Gradient | None = None
+
+    def of(
+        self,
+        examples: Examples,
+        uniforms: Float[Tensor, "batch time depth"],
+        *,
+        leaves: int,
+        reinforce: float,
+        exploration: float,
+    ) -> Cost:
+        """Run the batch, with as many timesteps as it has symbols times η."""
+        if uniforms.shape[-1] and native_for(examples.inputs) and (engine := self._native()):
+            return Cost(
+                *engine.of(
+                    examples.inputs,
+                    examples.lengths,
+                    examples.asked,
+                    examples.targets,
+                    examples.counted,
+                    uniforms,
+                    leaves=leaves,
+                    reinforce=reinforce,
+                    exploration=exploration,
+                )
+            )
+
+        model = self.model
+        episode = model(
+            examples.inputs,
+            examples.lengths,
+            examples.asked,
+            leaves=leaves,
+            uniforms=uniforms,
+            targets=examples.targets,
+        )
+        terms = objective(
+            episode,
+            examples,
+            model.baseline,
+            self.training,
+            every=model.every,
+            reinforce=reinforce,
+            exploration=exploration,
+        )
+        self.flat.gradient.zero_()
+        terms.loss.backward()
+        norm = float(torch.linalg.vector_norm(self.flat.gradient))
+        return Cost(float(terms.loss.detach()), terms.cross_entropy, terms.entropy, terms.wrong, norm)
+
+    def _native(self) -> native_training.Gradient | None:
+        """The engine's own gradient, for the models it knows."""
+        if self._engine is None and (sizes := self.model.engine_sizes()) is not None:
+            from ham.ops import native_training
+
+            self._engine = native_training.Gradient(
+                self.flat.weights, self.flat.gradient, sizes, self.model.every, options_of(self.training)
+            )
+        return self._engine
+
+
+def options_of(training: Training) -> native_training.Options:
+    """What the engine has to know of the objective."""
+    from ham.ops import native_training
+
+    return native_training.Options(
+        runs=training.runs,
+        reward=training.reward,
+        baseline=training.baseline,
+        normalise=training.normalise,
+        entropy=training.entropy,
+        discount=training.discount,
+        least_entropy=LEAST_ENTROPY,
+        least_square=LEAST_SQUARE,
+    )

@@ -1,0 +1,84 @@
+"""The structures of csrc/api.h and csrc/objective.h, declared to ctypes."""
+
+from __future__ import annotations
+
+import ctypes
+from ctypes import POINTER, c_double, c_float, c_int64, c_void_p
+
+
+def _fields(kind: type, names: str) -> list:
+    return [(name, kind) for name in names.split()]
+
+
+class EpisodeCall(ctypes.Structure):
+    """HamEpisode."""
+
+    _fields_ = [
+        *_fields(c_int64, "batch leaves timesteps every bits width query hidden outputs depth"),
+        *_fields(c_int64, "has_lstm taped threads"),
+        *_fields(POINTER(c_void_p), "parameters"),
+        *_fields(c_void_p, "inputs lengths durations uniforms"),
+        *_fields(c_void_p, "output_logits turn_logits turns leaf queries tree tape scratch"),
+        *_fields(c_void_p, "d_output_logits d_turn_logits"),
+        *_fields(POINTER(c_void_p), "d_parameters"),
+    ]
+
+
+class ObjectiveCall(ctypes.Structure):
+    """HamObjective."""
+
+    _fields_ = [
+        *_fields(c_int64, "batch symbols bits timesteps levels query every runs"),
+        *_fields(c_int64, "reward baseline normalise entropy"),
+        *_fields(c_float, "discount reinforce exploration least_entropy least_square"),
+        *_fields(c_void_p, "outputs targets counted durations turn_logits turns queries head"),
+        *_fields(c_void_p, "d_outputs d_turn_logits d_head scratch terms"),
+    ]
+
+
+class GradientCall(ctypes.Structure):
+    """HamGradient."""
+
+    _fields_ = [
+        *_fields(EpisodeCall, "episode"),
+        *_fields(ObjectiveCall, "objective"),
+        *_fields(c_void_p, "workspace"),
+        *_fields(c_int64, "floats"),
+        *_fields(c_void_p, "gradient"),
+        *_fields(c_int64, "weights"),
+        *_fields(c_double * 4, "terms"),
+        *_fields(c_double, "norm"),
+    ]
+
+
+class AdamCall(ctypes.Structure):
+    """HamAdam."""
+
+    _fields_ = [
+        *_fields(c_int64, "weights"),
+        *_fields(c_void_p, "weight gradient mean square"),
+        *_fields(c_float, "mean_rate square_rate square_decay epsilon scale rate unbiased_root"),
+    ]
+
+
+class StepCall(ctypes.Structure):
+    """HamStep."""
+
+    _fields_ = [
+        *_fields(c_int64, "count leaves width query hidden depth threads"),
+        *_fields(c_void_p, "examples"),
+        *_fields(POINTER(c_void_p), "parameters"),
+        *_fields(c_void_p, "tree queries uniforms leaf turn_logits turns value tape scratch"),
+        *_fields(c_void_p, "d_tree d_turn_logits d_value d_queries"),
+        *_fields(POINTER(c_void_p), "d_parameters"),
+    ]
+
+
+CALLS = (EpisodeCall, ObjectiveCall, GradientCall, AdamCall, StepCall)
+
+
+def fits(library: ctypes.CDLL) -> bool:
+    """Whether the library was built from structures of these sizes."""
+    sizes = (c_int64 * len(CALLS))()
+    library.ham_layout(sizes)
+    return list(sizes) == [ctypes.sizeof(call) for call in CALLS]

@@ -1,0 +1,174 @@
+"""Training in C++: a batch's whole gradient in one call, and Adam's step in another.
+
+`ham.learn.objective` and `ham.learn.adam` define in PyTorch what is computed here. By way of
+autograd the same takes half as long again: the engine needs two milliseconds for a batch, and every
+small tensor operation in between finds the caches full of other things.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from dataclasses import dataclass
+from math import sqrt
+
+import torch
+from torch import Tensor
+
+from ham.errors import InputError
+from ham.ops import native
+from ham.ops.interface import AdamCall, GradientCall, ObjectiveCall
+from ham.ops.native import Sizes
+from ham.tree import depth_of
+
+REWARDS = ("hamming", "log-probability")
+BASELINES = ("none", "learned", "leave-one-out")
+ENTROPIES = ("inverse", "negative")
+
+
+@dataclass(frozen=True)
+class Options:
+    """What the objective is made of; as in `ham.config.Training`."""
+
+    runs: int
+    reward: str
+    baseline: str
+    normalise: bool
+    entropy: str
+    discount: float
+    least_entropy: float
+    least_square: float
+
+    def fill(self, objective: ObjectiveCall) -> None:
+        objective.runs, objective.normalise = self.runs, self.normalise
+        objective.reward, objective.baseline = REWARDS.index(self.reward), BASELINES.index(self.baseline)
+        objective.entropy, objective.discount = ENTROPIES.index(self.entropy), self.discount
+        objective.least_entropy, objective.least_square = self.least_entropy, self.least_square
+
+
+class Gradient:
+    """The gradient of a model whose weights are one vector, into another one.
+
+    The vectors hold the episode's parameters in the order of the modules, then the learned
+    baseline's. They stay where they are, so all that does not change from batch to batch is
+    prepared here once.
+    """
+
+    def __init__(self, weights: Tensor, gradient: Tensor, sizes: Sizes, every: int, options: Options):
+        self.calls = native.library()
+        self.sizes, self.every, self.options = sizes, every, options
+        starts = native.starts_of(sizes)
+        if weights.numel() != starts[-1] + sizes.query + 1:
+            raise InputError(
+                f"the weights must be {starts[-1]} and a baseline of {sizes.query + 1}, got {weights.numel()}"
+            )
+        for name, vector in (("weights", weights), ("gradient", gradient)):
+            native.check(name, vector, (weights.numel(),))
+        self.held = weights, gradient
+        self.call = call = GradientCall()
+        for name, value in sizes._asdict().items():
+            setattr(call.episode, name, value)
+        call.episode.every = every
+        self.pointers = [native.pointers_into(vector.data_ptr(), starts) for vector in (weights, gradient)]
+        call.episode.parameters, call.episode.d_parameters = self.pointers
+        options.fill(call.objective)
+        call.objective.head = weights.data_ptr() + 4 * starts[-1]
+        call.objective.d_head = gradient.data_ptr() + 4 * starts[-1]
+        call.gradient, call.weights = gradient.data_ptr(), gradient.numel()
+        self.workspace = native.Workspace(0)
+
+    def of(
+        self,
+        inputs: Tensor,
+        lengths: Tensor,
+        asked: Tensor,
+        targets: Tensor,
+        counted: Tensor,
+        uniforms: Tensor,
+        *,
+        leaves: int,
+        reinforce: float,
+        exploration: float,
+    ) -> tuple[float, float, float, float, float]:
+        """Fills the gradient; loss, cross-entropy, mean entropy, share of wrong examples, norm.
+
+        `asked` is how many of the symbols of `targets` each example runs for.
+        """
+        sizes, call = self.sizes, self.call
+        batch, symbols = counted.shape
+        timesteps = symbols * self.every
+        slots = leaves if sizes.has_lstm else timesteps
+        if inputs.dim() == 3 and inputs.shape[1] != slots:
+            inputs = native.padded(inputs, slots).contiguous()
+        if self.options.baseline == "leave-one-out" and (self.options.runs < 2 or batch % self.options.runs):
+            raise InputError(
+                f"leave-one-out needs at least two runs that divide the batch, "
+                f"got {self.options.runs} of {batch}"
+            )
+        given = (
+            ("inputs", inputs, (batch, slots, sizes.bits), torch.float32),
+            ("lengths", lengths, (batch,), torch.int64),
+            ("asked", asked, (batch,), torch.int64),
+            ("targets", targets, (batch, symbols, sizes.outputs), torch.float32),
+            ("counted", counted, (batch, symbols), torch.bool),
+            ("uniforms", uniforms, (batch, timesteps, depth_of(leaves)), torch.float32),
+        )
+        for name, tensor, shape, dtype in given:
+            if tensor.shape != shape or tensor.dtype != dtype or not tensor.is_contiguous():
+                native.check(name, tensor, shape, dtype)
+                raise InputError(f"{name} must be contiguous; call .contiguous() on it")
+        durations = asked * self.every if self.every > 1 else asked
+
+        episode, objective = call.episode, call.objective
+        episode.batch, episode.leaves, episode.timesteps = batch, leaves, timesteps
+        episode.threads = torch.get_num_threads()
+        episode.inputs, episode.lengths = inputs.data_ptr(), lengths.data_ptr()
+        episode.durations, episode.uniforms = durations.data_ptr(), uniforms.data_ptr()
+        objective.targets, objective.counted = targets.data_ptr(), counted.data_ptr()
+        objective.reinforce, objective.exploration = reinforce, exploration
+        needed = self._run()
+        if needed > 0:
+            self.workspace = native.Workspace(needed)
+            needed = self._run()
+        if needed:
+            native.check_range("lengths", lengths, 0, leaves)
+            native.check_range("asked", asked, 0, symbols)
+            native.check_finite("inputs", inputs)
+            native.check_finite("uniforms", uniforms)
+        return (*call.terms, call.norm)
+
+    def _run(self) -> int:
+        self.call.workspace, self.call.floats = self.workspace.pointer, self.workspace.floats
+        return self.calls.ham_gradient(ctypes.byref(self.call))
+
+
+def adam(
+    weights: Tensor,
+    gradient: Tensor,
+    mean: Tensor,
+    square: Tensor,
+    *,
+    scale: float,
+    rate: float,
+    mean_decay: float,
+    square_decay: float,
+    epsilon: float,
+    steps: int,
+) -> None:
+    """Adam's step number `steps`, on a gradient that is scaled first."""
+    vectors = {"weights": weights, "gradient": gradient, "mean": mean, "square": square}
+    for name, vector in vectors.items():
+        if vector.shape != weights.shape or vector.dtype != torch.float32 or not vector.is_contiguous():
+            native.check(name, vector, tuple(weights.shape))
+            raise InputError(f"{name} must be contiguous; call .contiguous() on it")
+    call = AdamCall(
+        weights.numel(),
+        *(vector.data_ptr() for vector in vectors.values()),
+        1 - mean_decay,
+        1 - square_decay,
+        square_decay,
+        epsilon,
+        scale,
+        rate / (1 - mean_decay**steps),
+        sqrt(1 - square_decay**steps),
+    )
+    native.library().ham_adam(ctypes.byref(call))

@@ -1,0 +1,319 @@
+"""Native training against its definition in PyTorch: the objective, whole gradients, Adam."""
+
+from __future__ import annotations
+
+import copy
+import ctypes
+import os
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import nn
+
+import ham
+from ham import tasks
+from ham.config import Architecture, Training
+from ham.errors import InputError
+from ham.learn.adam import Adam
+from ham.learn.flat import FlatParameters
+from ham.learn.gradient import Gradient, options_of
+from ham.learn.objective import Examples, objective
+from ham.nn.memory import forced
+from ham.ops import Episode, native, native_training
+from ham.ops.interface import ObjectiveCall
+
+pytestmark = pytest.mark.skipif(not native.available(), reason=native.why_not() or "available")
+
+
+@pytest.fixture(autouse=True)
+def nan_in_workspaces(monkeypatch):
+    monkeypatch.setattr(native, "fill_workspaces_with_nan", True)
+
+
+@pytest.fixture(autouse=True)
+def the_engine_as_it_was():
+    yield
+    ham.set_backend("auto")
+
+
+@st.composite
+def cases(draw):
+    runs = draw(st.integers(2, 4))
+    return {
+        "seed": draw(st.integers(0, 1 << 16)),
+        "batch": runs * draw(st.integers(1, 6)),
+        "runs": runs,
+        "symbols": draw(st.integers(1, 9)),
+        "bits": draw(st.integers(1, 12)),
+        "every": draw(st.integers(1, 3)),
+        "depth": draw(st.integers(1, 10)),
+        "scale": draw(st.sampled_from([0.1, 1.0, 10.0, 80.0])),
+        "reward": draw(st.sampled_from(["hamming", "log-probability"])),
+        "baseline": draw(st.sampled_from(["none", "learned", "leave-one-out"])),
+        "entropy": draw(st.sampled_from(["inverse", "negative"])),
+        "normalise": draw(st.booleans()),
+        "exploration": draw(st.sampled_from([0.0, 1e-3])),
+    }
+
+
+class Case:
+    """Results of an episode, made up, and what the objective needs besides."""
+
+    def __init__(self, case: dict):
+        rng = np.random.default_rng(case["seed"])
+        batch, symbols, self.every = case["batch"], case["symbols"], case["every"]
+        time = symbols * self.every
+        self.asked = torch.from_numpy(rng.integers(0, symbols, batch, endpoint=True))
+        self.counted = torch.arange(symbols) < self.asked[:, None]
+        self.counted &= torch.from_numpy(rng.random((batch, symbols)) < 0.8)
+
+        def normal(*shape: int) -> torch.Tensor:
+            return torch.from_numpy(rng.normal(size=shape) * case["scale"]).float()
+
+        self.outputs = normal(batch, symbols, case["bits"])
+        self.turn_logits = normal(batch, time, case["depth"])
+        self.queries = normal(batch, time, 3)
+        self.turns = torch.from_numpy(rng.random((batch, time, case["depth"])) < 0.5)
+        self.targets = torch.from_numpy(rng.integers(0, 2, (batch, symbols, case["bits"]))).float()
+        self.head = torch.from_numpy(np.append(rng.normal(size=3), 0.5)).float()
+        self.exploration = case["exploration"]
+        self.training = Training(
+            batch=batch,
+            runs=case["runs"],
+            discount=0.9,
+            **{name: case[name] for name in ("reward", "baseline", "entropy", "normalise")},
+        )
+
+    def defined(self, dtype: torch.dtype):
+        """Terms and gradients by autograd."""
+        leaves = [self.outputs.to(dtype).requires_grad_(), self.turn_logits.to(dtype).requires_grad_()]
+        head = nn.Linear(3, 1, dtype=dtype)
+        with torch.no_grad():
+            head.weight.copy_(self.head[None, :3])
+            head.bias.copy_(self.head[3:])
+        episode = Episode(
+            *leaves, self.turns, torch.zeros_like(self.turns[..., 0]).long(), self.queries.to(dtype)
+        )
+        inputs = torch.zeros(len(self.asked), 1, 1, dtype=dtype)
+        examples = Examples(inputs, self.asked, self.targets.to(dtype), self.counted, self.asked)
+        terms = objective(
+            episode,
+            examples,
+            head,
+            self.training,
+            every=self.every,
+            reinforce=1.3,
+            exploration=self.exploration,
+        )
+        terms.loss.backward()
+        gradients = [leaf.grad.double() for leaf in leaves]
+        if self.training.baseline == "learned":
+            gradients.append(torch.cat([head.weight.grad[0], head.bias.grad]).double())
+        return [float(terms.loss.detach()), terms.cross_entropy, terms.entropy, terms.wrong], gradients
+
+    def native(self):
+        """The same by the engine; what it must not read is NaN."""
+        call = ObjectiveCall()
+        call.batch, call.symbols, call.bits = self.outputs.shape
+        _, call.timesteps, call.levels = self.turns.shape
+        call.query, call.every = self.queries.shape[-1], self.every
+        options_of(self.training).fill(call)
+        call.reinforce, call.exploration = 1.3, self.exploration
+        durations = self.asked * self.every
+        ran = torch.arange(call.timesteps) < durations[:, None]
+        gave = torch.arange(call.symbols) < self.asked[:, None]
+        given = {
+            "outputs": self.outputs.where(gave[..., None], torch.nan),
+            "targets": self.targets,
+            "counted": self.counted,
+            "durations": durations,
+            "turn_logits": self.turn_logits.where(ran[..., None], torch.nan),
+            "turns": self.turns,
+            "queries": self.queries.where(ran[..., None], torch.nan),
+            "head": self.head,
+            "d_outputs": torch.full_like(self.outputs, torch.nan),
+            "d_turn_logits": torch.full_like(self.turn_logits, torch.nan),
+            "d_head": torch.full_like(self.head, torch.nan),
+            "terms": torch.full((4,), torch.nan, dtype=torch.float64),
+        }
+        for name, tensor in given.items():
+            setattr(call, name, tensor.data_ptr())
+        scratch = torch.full((native.library().ham_objective_floats(ctypes.byref(call)),), torch.nan)
+        call.scratch = scratch.data_ptr()
+        native.library().ham_objective(ctypes.byref(call))
+        gradients = [given["d_outputs"], given["d_turn_logits"]]
+        if self.training.baseline == "learned":
+            gradients.append(given["d_head"])
+        return given["terms"].tolist(), [gradient.double() for gradient in gradients]
+
+
+@settings(max_examples=60)
+@given(cases())
+def test_the_objective_matches_its_definition(case):
+    case = Case(case)
+    exact, exact_gradients = case.defined(torch.float64)
+    plain, plain_gradients = case.defined(torch.float32)
+    ours, our_gradients = case.native()
+    for want, by_torch, got in zip(exact, plain, ours, strict=True):
+        assert abs(got - want) <= 2 * abs(by_torch - want) + 1e-5 * (1 + abs(want))
+    for want, by_torch, got in zip(exact_gradients, plain_gradients, our_gradients, strict=True):
+        scale = 1 + want.abs().max()
+        assert (got - want).abs().max() <= 2 * (by_torch - want).abs().max() + 3e-6 * scale
+
+
+def batch_of(task: str, leaves: int, batch: int, runs: int = 1, seed: int = 0):
+    """A model, a batch for it and the uniforms that force its descents."""
+    task = tasks.get(task)
+    torch.manual_seed(seed)
+    kind = "raw-ham" if task.online else "lstm+ham"
+    model = Architecture(kind, cells=7, size=6, hidden=9, every=2).build(task)
+    rng = np.random.default_rng(seed)
+    inputs = batch // runs
+    drawn = task.sample(rng, inputs, leaves, task.draw_lengths(rng, inputs, 1, leaves))
+    examples = Examples.of(drawn.repeat(runs))
+    time = examples.counted.shape[1] * model.every
+    return model, examples, forced(torch.randint(0, leaves, (batch, time)), leaves)
+
+
+def cost_and_gradient(model, examples, uniforms, training, backend, dtype=torch.float32):
+    ham.set_backend(backend)
+    model = copy.deepcopy(model).to(dtype)
+    flat = FlatParameters(model)
+    if dtype != torch.float32:
+        examples = replace(examples, inputs=examples.inputs.to(dtype), targets=examples.targets.to(dtype))
+    # Whoever computes a gradient writes all of it.
+    flat.gradient.fill_(1e9 if training.baseline == "learned" else 0.0)
+    leaves = 2 ** uniforms.shape[-1]
+    given = dict(leaves=leaves, reinforce=1.3, exploration=1e-2)
+    cost = Gradient(model, flat, training).of(examples, uniforms.to(dtype), **given)
+    return cost, flat.gradient.clone()
+
+
+@pytest.mark.parametrize("task", ["reverse", "add", "stack"])
+@pytest.mark.parametrize("baseline", ["learned", "leave-one-out", "none"])
+@pytest.mark.parametrize(("leaves", "batch"), [(4, 2), (8, 18), (16, 50)])
+def test_a_whole_gradient_is_that_of_the_definition(task, baseline, leaves, batch):
+    runs = 2 if baseline == "leave-one-out" else 1
+    training = Training(batch=batch, runs=runs, baseline=baseline)
+    problem = (*batch_of(task, leaves, batch, runs), training)
+    right, right_gradient = cost_and_gradient(*problem, "reference", torch.float64)
+    plain, plain_gradient = cost_and_gradient(*problem, "reference")
+    found, gradient = cost_and_gradient(*problem, "native")
+    for name in ("loss", "cross_entropy", "entropy", "norm"):
+        want = getattr(right, name)
+        allowed = 2 * abs(getattr(plain, name) - want) + 1e-5 * (1 + abs(want))
+        assert abs(getattr(found, name) - want) <= allowed, name
+    assert found.wrong == right.wrong
+    scale = right_gradient.abs().max()
+    error, plain_error = ((g - right_gradient).abs().max() for g in (gradient, plain_gradient))
+    assert error <= 2 * plain_error + 32 * 2**-24 * scale
+
+
+def test_the_number_of_threads_changes_no_bit():
+    problem = (*batch_of("reverse", 16, 70), Training(batch=70))
+    before = torch.get_num_threads()
+    try:
+        found = []
+        for threads in (1, 2, 3, 16):
+            torch.set_num_threads(threads)
+            found.append(cost_and_gradient(*problem, "native"))
+    finally:
+        torch.set_num_threads(before)
+    for cost, gradient in found[1:]:
+        assert cost == found[0][0]
+        assert torch.equal(gradient, found[0][1])
+
+
+def test_one_gradient_serves_batches_of_all_sizes():
+    """Its workspace is used again; what an earlier batch left there must not matter."""
+    model, *_ = batch_of("reverse", 8, 4)
+    training, flat = Training(batch=4), FlatParameters(model)
+    ham.set_backend("native")
+    kept = Gradient(model, flat, training)
+    for leaves, batch in [(8, 40), (2, 3), (16, 20), (8, 40)]:
+        _, examples, uniforms = batch_of("reverse", leaves, batch, seed=leaves)
+        given = dict(leaves=leaves, reinforce=1.0, exploration=1e-3)
+        cost, gradient = kept.of(examples, uniforms, **given), flat.gradient.clone()
+        assert Gradient(model, flat, training).of(examples, uniforms, **given) == cost
+        assert torch.equal(flat.gradient, gradient)
+
+
+def test_a_forked_process_computes_on(monkeypatch):
+    """Threads do not survive a fork; the engine must not count on them."""
+    # Filling a large tensor would use PyTorch's own threads, which do not survive one.
+    monkeypatch.setattr(native, "fill_workspaces_with_nan", False)
+    problem = (*batch_of("reverse", 8, 40), Training(batch=40))
+    torch.set_num_threads(2)
+    try:
+        expected = cost_and_gradient(*problem, "native")
+        if (child := os.fork()) == 0:
+            cost, gradient = cost_and_gradient(*problem, "native")
+            os._exit(0 if cost == expected[0] and torch.equal(gradient, expected[1]) else 1)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    finally:
+        torch.set_num_threads(1)
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "error", "message"),
+    [
+        ("inputs", lambda x: x * torch.nan, InputError, "inputs must be finite, got nan"),
+        ("inputs", lambda x: x.double(), TypeError, "inputs must be torch.float32"),
+        ("inputs", lambda x: x[..., :2], InputError, "inputs must have shape"),
+        ("lengths", lambda x: x + 8, InputError, "lengths must be between 0 and 8"),
+        ("lengths", lambda x: x.int(), TypeError, "lengths must be torch.int64"),
+        ("asked", lambda x: x + 20, InputError, "asked must be between 0 and"),
+        ("asked", lambda x: x - 20, InputError, "asked must be between 0 and"),
+        ("targets", lambda x: x[:2], InputError, "targets must have shape"),
+        ("targets", lambda x: x.transpose(1, 2).contiguous().transpose(1, 2), InputError, "contiguous"),
+        ("counted", lambda x: x.float(), TypeError, "counted must be torch.bool"),
+        ("uniforms", lambda x: x + torch.inf, InputError, "uniforms must be finite"),
+        ("uniforms", lambda x: x[:, :-1], InputError, "uniforms must have shape"),
+    ],
+)
+def test_nothing_unchecked_reaches_the_engine(name, change, error, message):
+    model, examples, uniforms = batch_of("reverse", 8, 3)
+    training, flat = Training(batch=3), FlatParameters(model)
+    names = ("inputs", "lengths", "asked", "targets", "counted")
+    given = {part: getattr(examples, part) for part in names} | {"uniforms": uniforms}
+    given[name] = change(given[name])
+    engine = native_training.Gradient(
+        flat.weights, flat.gradient, model.engine_sizes(), model.every, options_of(training)
+    )
+    with pytest.raises(error, match=message):
+        engine.of(**given, leaves=8, reinforce=1.0, exploration=0.0)
+
+
+def test_leave_one_out_needs_runs_that_divide_the_batch():
+    model, examples, uniforms = batch_of("reverse", 8, 3)
+    ham.set_backend("native")
+    gradient = Gradient(model, FlatParameters(model), Training(batch=4, runs=2, baseline="leave-one-out"))
+    with pytest.raises(InputError, match="leave-one-out needs at least two runs that divide"):
+        gradient.of(examples, uniforms, leaves=8, reinforce=1.0, exploration=0.0)
+
+
+@pytest.mark.parametrize("size", [1, 7, 100, 8813])
+def test_adam_is_its_definition(size):
+    torch.manual_seed(0)
+    start, gradients = torch.randn(size), [torch.randn(size) for _ in range(20)]
+    found = {}
+    for backend, dtype in (("native", torch.float32), ("reference", torch.float64)):
+        ham.set_backend(backend)
+        adam = Adam(start.to(dtype).clone())
+        for gradient in gradients:
+            adam.step(gradient.to(dtype), 0.01, scale=0.7)
+        found[backend] = [adam.weights, adam.mean, adam.square]
+    for ours, right in zip(found["native"], found["reference"], strict=True):
+        torch.testing.assert_close(ours.double(), right, rtol=1e-5, atol=1e-6)
+
+
+def test_adam_refuses_vectors_of_another_length():
+    vectors = [torch.zeros(5), torch.zeros(4), torch.zeros(5), torch.zeros(5)]
+    with pytest.raises(InputError, match="gradient must have shape"):
+        native_training.adam(
+            *vectors, scale=1.0, rate=0.1, mean_decay=0.9, square_decay=0.999, epsilon=1e-8, steps=1
+        )
