@@ -36,10 +36,33 @@ def test_a_cell_of_the_table_with_all_its_files(tmp_path, capsys):
 def test_the_same_seed_gives_the_same_cells():
     pairs = reproduce.wanted(task="stack", model="raw-ham")
     first, again, other = (
-        [cell for _, _, cell in reproduce.cells(pairs, examples=20, seed=seed)] for seed in (1, 1, 2)
+        [cell for _, _, cell in reproduce.cells(pairs, reproduce.shipped_models(), examples=20, seed=seed)]
+        for seed in (1, 1, 2)
     )
     assert first == again
     assert [cell.leaves for cell in first] == [cell.leaves for cell in other]
+
+
+def test_the_analysis_figure_alone(tmp_path, capsys):
+    assert main(["reproduce", "--figure", "--out", str(tmp_path)]) == 0
+    assert "Coordinate" in capsys.readouterr().out
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["analysis.png", "analysis.svg"]
+
+
+def test_a_document_with_every_result(tmp_path, capsys):
+    file = tmp_path / "results.md"
+    arguments = ["--task", "stack", "--model", "raw-ham", "--examples", "20", "--seed", "3"]
+    assert main(["reproduce", *arguments, "--document", str(file), "--out", str(tmp_path / "out")]) == 0
+    text = file.read_text()
+    assert "| raw-ham |" in text
+    for picture in ("results/length-stack.svg", "results/learning-stack.svg"):
+        assert f"({picture})" in text
+        assert (tmp_path / picture).stat().st_size > 1000
+
+
+def test_the_document_is_about_shipped_models(tmp_path, capsys):
+    assert main(["reproduce", "--train", "--document", str(tmp_path / "results.md")]) == 2
+    assert "--document" in capsys.readouterr().err
 
 
 def test_cells_that_do_not_exist_are_refused():
@@ -53,7 +76,7 @@ def test_every_cell_of_the_paper_is_in_a_table():
 
 @pytest.mark.parametrize("name", shipped())
 def test_a_shipped_model_is_what_its_recipe_trains(name):
-    assert "--recipe" not in command(load(name).run, name)
+    assert "config.json" not in command(load(name).run, name)
 
 
 def test_a_shipped_model_answers_rightly():

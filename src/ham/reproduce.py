@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
 from ham import recipes
+from ham.complexity import Cost
 from ham.errors import InputError
 from ham.evaluate import Score, evaluate, lengths_for, wilson
 from ham.learn.loop import TEST
 from ham.runs import PRETRAINED, RunFolder, Trained, load, shipped, write_whole
+
+if TYPE_CHECKING:
+    from ham.view.analysis import Finding
 
 Column = Literal["lstm", "lstm+a", "lstm+ham", "raw-ham", "dham"]
 Split = Literal["test", "generalisation"]
@@ -92,16 +96,21 @@ def wanted(
     return pairs
 
 
-def cells(
-    pairs: list[tuple[Column, str]], *, examples: int, seed: int
-) -> Iterator[tuple[str, Split, Cell | None]]:
-    """Evaluate the shipped model behind every cell on fresh examples.
+def shipped_models() -> dict[str, Path]:
+    """Where each shipped model is, by its recipe's name."""
+    return {name: PRETRAINED / name for name in shipped()}
 
-    Gives the model's name, the split, and the cell, or None where no such model is shipped.
+
+def cells(
+    pairs: list[tuple[Column, str]], models: Mapping[str, Path], *, examples: int, seed: int
+) -> Iterator[tuple[str, Split, Cell | None]]:
+    """Evaluate the model behind every cell on fresh examples.
+
+    Gives the model's name, the split, and the cell, or None where there is no such model.
     """
     for model, task in pairs:
         name = recipe_of(model, task)
-        trained = load(name) if name in shipped() else None
+        trained = load(models[name]) if name in models else None
         for place, split in enumerate(SPLITS):
             if trained is None:
                 yield name, split, None
@@ -142,13 +151,17 @@ def score_of(trained: Trained, split: Split, *, examples: int, seed: int) -> tup
     return score, leaves
 
 
-def write(folder: Path, found: list[Cell], seed: int) -> None:
+def write(folder: Path, found: list[Cell], costs: list[Cost], seed: int) -> None:
     """Markdown, LaTeX and JSON."""
     folder.mkdir(parents=True, exist_ok=True)
-    results = {"seed": seed, "cells": [asdict(cell) for cell in found]}
+    results = {
+        "seed": seed,
+        "cells": [asdict(cell) for cell in found],
+        "complexity": [cost.to_json() for cost in costs],
+    }
     write_whole(folder / "results.json", (json.dumps(results, indent=2) + "\n").encode())
-    write_whole(folder / "tables.md", markdown(found).encode())
-    write_whole(folder / "tables.tex", latex(found).encode())
+    write_whole(folder / "tables.md", markdown(texts(found, costs)).encode())
+    write_whole(folder / "tables.tex", (latex(found) + latex_of(costs)).encode())
 
 
 def rows(found: list[Cell], table: int, split: Split) -> list[tuple[str, list[Cell | None]]]:
@@ -162,9 +175,13 @@ def rows(found: list[Cell], table: int, split: Split) -> list[tuple[str, list[Ce
     ]
 
 
-def texts(found: list[Cell]) -> list[tuple[str, tuple[str, ...], list[tuple[str, ...]]]]:
-    """Every table that has a cell: its title, its columns, and its rows in words."""
-    return [
+Text = tuple[str, tuple[str, ...], list[tuple[str, ...]]]
+"""A table in words: its title, its columns, and its rows, each with a name first."""
+
+
+def texts(found: list[Cell], costs: list[Cost]) -> list[Text]:
+    """Every table that has a cell, and the complexity row if it was measured."""
+    tables: list[Text] = [
         (
             f"Table {table}, {title(split)}",
             COLUMNS[table],
@@ -174,11 +191,25 @@ def texts(found: list[Cell]) -> list[tuple[str, tuple[str, ...], list[tuple[str,
         for split in SPLITS
         if (lines := rows(found, table, split))
     ]
+    return [*tables, complexity_row(costs)] if costs else tables
 
 
-def markdown(found: list[Cell]) -> str:
+def complexity_row(costs: list[Cost]) -> Text:
+    """Table 1's last row, the paper's and what was measured."""
+    return (
+        "Table 1, complexity of a timestep",
+        tuple(cost.model for cost in costs),
+        [
+            ("paper", *(f"Θ({cost.paper})" for cost in costs)),
+            ("operations", *(cost.fit_of_operations.text() for cost in costs)),
+            ("time, µs", *(cost.fit_of_time.text() for cost in costs)),
+        ],
+    )
+
+
+def markdown(tables: list[Text]) -> str:
     parts = []
-    for heading, columns, lines in texts(found):
+    for heading, columns, lines in tables:
         parts += [
             f"**{heading}**",
             "",
@@ -207,6 +238,31 @@ def latex(found: list[Cell]) -> str:
     return "\n".join(parts)
 
 
+def latex_of(costs: list[Cost]) -> str:
+    if not costs:
+        return ""
+    _, columns, lines = complexity_row(costs)
+    parts = [
+        r"\begin{tabular}{l" + "r" * len(columns) + "}",
+        r"\hline",
+        f"complexity & {' & '.join(columns)} " + r"\\",
+        r"\hline",
+        *(
+            " & ".join(line)
+            .replace("Θ", r"$\Theta$")
+            .replace("µ", r"\textmu{}")
+            .replace("·", r"$\cdot$")
+            .replace("log", r"$\log$")
+            + r" \\"
+            for line in lines
+        ),
+        r"\hline",
+        r"\end{tabular}",
+        "",
+    ]
+    return "\n".join(parts)
+
+
 def title(split: Split) -> str:
     return "test error" if split == "test" else "2–4× longer inputs"
 
@@ -218,7 +274,8 @@ def _number(paper: float | None) -> str:
 def write_report(
     folder: Path,
     found: list[Cell],
-    tables: list[tuple[str, tuple[str, ...], list[tuple[str, ...]]]],
+    tables: list[Text],
+    models: Mapping[str, Path],
     note: str,
 ) -> Path:
     """`index.html`: the tables, plots, the analysis figure and the live page of all shipped models."""
@@ -230,15 +287,24 @@ def write_report(
     for cell in found:
         point = Measured(cell.leaves, cell.error, *wilson(cell.wrong, cell.examples))
         measured.setdefault(recipe_of(cell.model, cell.task), []).append(point)
-    hard = [name for name in shipped() if name in (*TABLE_1, *TABLE_2, "sort4")]
-    logs = {name: RunFolder(PRETRAINED / name).metrics() for name in measured}
-    models = [portable(load(name)) for name in hard]
-    figures = [analysis(folder)] if "sort4" in hard else []
-    return write_report(folder, tables, note, measured, logs, models, figures)
+    logs = {name: RunFolder(models[name]).metrics() for name in measured}
+    hard = [name for name in shipped() if name in recipes.HARD]
+    figure = analysis(folder)
+    live = [portable(load(name)) for name in hard]
+    return write_report(folder, tables, note, measured, logs, live, [(figure.file, figure.caption)])
 
 
-def analysis(folder: Path, inputs: int = 600) -> tuple[str, str]:
-    """The analysis figure of section 3.4, from the shipped Sort4; its file and its caption."""
+@dataclass(frozen=True)
+class Analysed:
+    """The analysis figure, and what was found."""
+
+    file: str
+    caption: str
+    finding: Finding
+
+
+def analysis(folder: Path, inputs: int = 600) -> Analysed:
+    """The analysis figure of section 3.4, from the shipped Sort4."""
     from ham.trace import trace, traces
     from ham.view.analysis import PAPER_INPUT, decipher, write_figure
 
@@ -248,7 +314,8 @@ def analysis(folder: Path, inputs: int = 600) -> tuple[str, str]:
     questions = rng.integers(0, 16, (inputs, leaves)).tolist()
     finding = decipher(traces(trained, questions, leaves=leaves))
     write_figure(trace(trained, list(PAPER_INPUT), leaves=leaves), finding, folder)
-    return "analysis.svg", (
+    caption = (
         f"Two timesteps of Sort4. Coordinate {finding.coordinate + 1} says best on which side the minimum lies: "
         f"right in {100 * finding.accuracy:.1f}% of held-out cases, mean over inner nodes."
     )
+    return Analysed("analysis.svg", caption, finding)

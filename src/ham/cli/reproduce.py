@@ -1,16 +1,26 @@
-"""`ham reproduce`: the paper's tables from the shipped models."""
+"""`ham reproduce`: the paper's tables and its figure from the shipped models, or from models trained anew."""
 
 from __future__ import annotations
 
 import importlib.util
+import os
+import re
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from tyro.conf import arg
 
 from ham.cli import engine
 from ham.cli.arguments import Backend, optional
 from ham.errors import InputError
+
+if TYPE_CHECKING:
+    from ham.complexity import Cost
+    from ham.reproduce import Column
+
+TRAINING = "training"
+"""Folder of the runs of `--train`, in that of the results."""
 
 
 def reproduce(
@@ -21,6 +31,10 @@ def reproduce(
         Literal["lstm", "lstm+a", "lstm+ham", "raw-ham", "dham"] | None,
         arg(metavar="{lstm,lstm+a,lstm+ham,raw-ham,dham}", help_behavior_hint=""),
     ] = None,
+    figure: bool = False,
+    train: bool = False,
+    seeds: int = 1,
+    document: Annotated[Path | None, optional("FILE")] = None,
     examples: int = 2500,
     seed: Annotated[int | None, optional("INT")] = None,
     out: Path = Path("reproduction"),
@@ -36,25 +50,35 @@ def reproduce(
         table: only Table 1 (sequences) or Table 2 (data structures).
         task: only this task.
         model: only this column.
+        figure: only the analysis figure (Sort4), as PNG and SVG.
+        train: first train all the models behind these cells again from their recipes, and use those.
+            Stopped, it goes on where it stood.
+        seeds: with --train, runs of each recipe; the one that validates best is used.
+        document: write all results into this Markdown file too, with the errors up to 32 times longer inputs.
         examples: questions for each cell; the paper's number by default.
         seed: of the questions; by default a new one each time, which is printed.
         out: folder for the files.
         backend: engine to run on; by default $HAM_BACKEND, or auto.
-        threads: threads to run on; by default one for each core.
+        threads: threads to run on, or with --train runs side by side; by default one for each core.
     """
-    import os
-
     from ham import reproduce as tables
     from ham import show
     from ham.cli.evaluate import fresh_seed
 
+    cores = threads or os.cpu_count() or 1
+    engine.prepare(backend, cores)
+    if figure:
+        _figure(out)
+        return
+    if document is not None and train:
+        raise InputError("--document is about the shipped models, which --train does not use")
     pairs = tables.wanted(table, task.replace("-", "_") if task else None, model)
-    engine.prepare(backend, threads or os.cpu_count() or 1)
+    models = _trained(pairs, seeds, out / TRAINING, cores) if train else tables.shipped_models()
     seed = fresh_seed() if seed is None else seed
     found: list[tables.Cell] = []
     missing: set[str] = set()
     with show.counting("cells", len(pairs) * len(tables.SPLITS)) as count:
-        for name, _, cell in tables.cells(pairs, examples=examples, seed=seed):
+        for name, _, cell in tables.cells(pairs, models, examples=examples, seed=seed):
             if cell is None:
                 missing.add(name)
             else:
@@ -62,20 +86,95 @@ def reproduce(
             count(1)
     if not found:
         raise InputError(f"no model is shipped for these cells: {', '.join(sorted(missing))}")
+    costs = _complexity() if table != 2 and task is None and model is None else []
     note = (
         f"Errors in percent of whole sequences, with their 95% interval, on {examples} fresh examples a cell "
         f"(seed {seed})."
     )
     print(f"{note}\n")
-    texts = tables.texts(found)
+    texts = tables.texts(found, costs)
     for title, columns, rows in texts:
         show.table((title, *columns), rows)
         print()
     if missing:
         print(f"Not shipped yet: {', '.join(sorted(missing))}.")
-    tables.write(out, found, seed)
+    tables.write(out, found, costs, seed)
     print(f"Written to {out}: tables.md, tables.tex, results.json.")
     if importlib.util.find_spec("matplotlib") is None:
         print("Plots and the page need matplotlib: pip install 'ham-memory[view]'.")
     else:
-        print(f"To look at: {tables.write_report(out, found, texts, note)}")
+        print(f"To look at: {tables.write_report(out, found, texts, models, note)}")
+    if document is not None:
+        from ham.results import write_document
+
+        with show.counting("lengths", len(pairs)) as count:
+            write_document(document, pairs, texts, note, seed, count)
+        print(f"All results: {document}")
+
+
+def _complexity() -> list[Cost]:
+    import torch
+
+    from ham import complexity, show
+
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    with show.counting("complexity", len(complexity.PAPER)) as count:
+        costs = []
+        for cost in complexity.measured():
+            costs.append(cost)
+            count(1)
+    torch.set_num_threads(threads)
+    return costs
+
+
+def _figure(out: Path) -> None:
+    from ham import reproduce as tables
+    from ham import show
+
+    out.mkdir(parents=True, exist_ok=True)
+    figure = tables.analysis(out)
+    verdicts = figure.finding.by_node, figure.finding.sign_alone, figure.finding.guessing
+    print(f"{figure.caption}\n")
+    show.table(
+        ("node", "right side told by the coordinate", "by its sign alone", "by guessing"),
+        [(str(node), *(show.percent(100 * by[node]) for by in verdicts)) for node in verdicts[0]],
+    )
+    print(f"\nWritten to {out}: analysis.png, analysis.svg.")
+
+
+def _trained(pairs: Sequence[tuple[Column, str]], seeds: int, folder: Path, workers: int) -> dict[str, Path]:
+    """The models behind the cells, trained here; an estimate of the time comes first."""
+    from ham import retrain, show
+    from ham.reproduce import recipe_of
+    from ham.runs import RunFolder
+
+    if seeds < 1:
+        raise InputError(f"seeds must be at least 1, got {seeds}")
+    jobs = retrain.jobs([recipe_of(model, task) for model, task in pairs], range(seeds), folder)
+    todo = [job for job in jobs if not job.done]
+    if todo:
+        seconds, unknown = retrain.estimate(todo, workers)
+        print(
+            f"{len(todo)} of {len(jobs)} runs to train in {folder}, {workers} at a time: about {_time(seconds)}."
+        )
+        if unknown:
+            print(f"Not counted, for want of a log: {', '.join(unknown)}.")
+        with show.counting("runs", len(todo)) as count:
+            for job, took in retrain.train_all(todo, workers):
+                leaves, error, _ = retrain.validation(RunFolder(job.path))
+                said = f"validation error {show.percent(-error)} with {leaves} leaves, {_time(took)}"
+                print(f"{job.name}, seed {job.run.seed}: {said}", flush=True)
+                count(1)
+    by_name: dict[str, list[Path]] = {}
+    for job in jobs:
+        by_name.setdefault(job.name, []).append(job.path)
+    return {name: retrain.best_of(paths) for name, paths in by_name.items()}
+
+
+def _time(seconds: float) -> str:
+    """>>> _time(7500)
+    '2 h 5 min'
+    """
+    minutes = max(round(seconds / 60), 1)
+    return re.sub(r"^0 h ", "", f"{minutes // 60} h {minutes % 60} min")

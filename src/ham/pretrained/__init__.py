@@ -1,37 +1,85 @@
 """The shipped models: weights, the run that made them, its log, and a card with their errors.
 
-`ham.load("sort")` takes them from here. A run becomes a shipped model by
+`ham.load("sort")` takes them from here. Runs of one recipe with different seeds become a shipped
+model by
 
-    python -m ham.pretrained RUN_DIR NAME
+    python -m ham.pretrained NAME RUN_DIR...
+
+The one that validated best is shipped; the errors of all go into `seeds.json`.
 """
 
 from __future__ import annotations
 
+import json
 import shutil
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from ham import recipes
 from ham.config import Run
+from ham.errors import InputError
 from ham.evaluate import evaluate, lengths_for
 from ham.learn.loop import TEST
-from ham.runs import CHECKPOINT, CONFIG, METRICS, PRETRAINED, RunFolder, load, write_whole
+from ham.retrain import best_of
+from ham.runs import CHECKPOINT, CONFIG, METRICS, PRETRAINED, RunFolder, load, read_text, write_whole
 
-CARD = "card.md"
+CARD, SEEDS = "card.md", "seeds.json"
 TIMES_LONGER = (1, 4, 8, 32)
 CARD_SEED = 0
 
 
-def publish(run_folder: Path, name: str, examples: int = 2500) -> Path:
-    """Ship a run under a name, with a card that says how it came about and how it errs."""
+def publish(name: str, runs: Sequence[Path], examples: int = 2500) -> Path:
+    """Ship the best of a recipe's runs, with a card that says how it came about and how it errs."""
+    settings = {replace(RunFolder(path).run(), seed=0) for path in runs}
+    if len(settings) != 1:
+        raise InputError(f"the runs for {name} are of {len(settings)} different recipes")
+    best = best_of(runs)
     target = PRETRAINED / name
     target.mkdir(parents=True, exist_ok=True)
     for file in (CONFIG, METRICS, CHECKPOINT):
-        shutil.copyfile(run_folder / file, target / file)
+        shutil.copyfile(best / file, target / file)
+    all_seeds = [{**of_seed(path, examples), "shipped": path == best} for path in runs]
+    write_whole(target / SEEDS, (json.dumps(all_seeds, indent=1) + "\n").encode())
     write_whole(target / CARD, card(target, name, examples).encode())
     return target
+
+
+def of_seed(path: Path, examples: int) -> dict[str, Any]:
+    """What one run came to: its validation, which may choose, and its errors on test inputs, which may not."""
+    trained = load(path)
+    records = RunFolder(path).metrics()
+    kept = [record for record in records if record["best"]][-1]
+    trained_on = trained.run.training.leaves
+    errors = {}
+    for split, leaves in (("test", trained_on), ("generalisation", 4 * trained_on)):
+        score = evaluate(
+            trained.model,
+            trained.task,
+            leaves=leaves,
+            lengths=lengths_for(leaves, trained_on),
+            examples=examples,
+            rng=np.random.default_rng([TEST, CARD_SEED, leaves]),
+        )
+        errors[split] = score.error
+    return {
+        "seed": trained.run.seed,
+        "leaves": kept["leaves"],
+        "validation": kept["error"],
+        "loss": kept["loss"],
+        "epochs": len(records),
+        "seconds": records[-1]["seconds"],
+        **errors,
+    }
+
+
+def seeds_of(name: str) -> list[dict[str, Any]]:
+    """What every seed of a shipped model came to; empty where only one was published."""
+    path = PRETRAINED / name / SEEDS
+    return json.loads(read_text(path)) if path.exists() else []
 
 
 def card(folder: Path, name: str, examples: int) -> str:
@@ -39,12 +87,14 @@ def card(folder: Path, name: str, examples: int) -> str:
     trained = load(folder / CHECKPOINT)
     run = trained.run
     epochs = RunFolder(folder).metrics()
-    kept = max((epoch for epoch in epochs if epoch["best"]), key=lambda epoch: epoch["epoch"])
+    kept = [epoch for epoch in epochs if epoch["best"]][-1]
+    seeds = seeds_of(name)
     lines = [
         f"# {name}",
         "",
         f"- trained by `{command(run, name)}`",
-        f"- recipe `{name}`, seed {run.seed}; all settings in `{CONFIG}`, the log in `{METRICS}`",
+        f"- recipe `{name}`; all settings in `{CONFIG}`, the log in `{METRICS}`",
+        f"- seed {run.seed}, the best by validation of {len(seeds)}; all of them in `{SEEDS}`",
         f"- {len(epochs)} epochs of {run.training.batches} batches of {run.training.batch} in "
         f"{epochs[-1]['seconds']:.0f} s on one core",
         f"- kept: epoch {kept['epoch']}, chosen by validation on lengths up to {run.training.leaves}: "

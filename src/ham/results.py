@@ -1,0 +1,158 @@
+"""`docs/results.md`, written by `ham reproduce --document docs/results.md`: every figure in one place."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ham.evaluate import evaluate, lengths_for
+from ham.learn.loop import TEST
+from ham.pretrained import seeds_of
+from ham.reproduce import PAPER, Column, Text, markdown, recipe_of, shipped_models
+from ham.runs import RunFolder, load, read_text, write_whole
+from ham.view import plots
+from ham.view.plots import Measured
+
+TIMES_LONGER = (1, 2, 4, 8, 16, 32)
+SYMBOLS_FOR_A_POINT = 64_000
+"""Longer inputs get fewer examples, so that every point of the curves costs about the same."""
+SEARCHES = Path(__file__).parent / "recipes" / "searches"
+
+
+def write_document(
+    file: Path,
+    pairs: Sequence[tuple[Column, str]],
+    tables: Sequence[Text],
+    note: str,
+    seed: int,
+    count: Callable[[int], None],
+) -> None:
+    """The tables, every seed, the searches, errors by length and learning curves."""
+    models = shipped_models()
+    pictures = file.parent / "results"
+    curves: dict[str, dict[str, list[Measured]]] = {}
+    logs: dict[str, dict[str, list[dict]]] = {}
+    for column, task in pairs:
+        name = recipe_of(column, task)
+        if name in models:
+            curves.setdefault(task, {})[column] = list(by_length(models[name], seed))
+            logs.setdefault(task, {})[column] = RunFolder(models[name]).metrics()
+        count(1)
+    parts = [
+        "# Results",
+        "",
+        f"Written by `ham reproduce --seed {seed} --document {os.fspath(file)}`; nothing here is typed by hand.",
+        "",
+        note,
+        "",
+        markdown(list(tables)),
+        "## Seeds",
+        "",
+        "Errors on 2,500 test inputs and 2,500 longer ones, in percent. *Reach the paper* counts the seeds that are",
+        "at the paper's figure or below it, on test inputs and on longer ones. The seed with the best validation",
+        "on lengths up to 32 is the one that is shipped.",
+        "",
+        *seed_table(pairs),
+        "",
+        "## Searches",
+        "",
+        *search_table(),
+        "",
+        "## Error by length",
+        "",
+    ]
+    for task, of_task in curves.items():
+        trained_on = dict.fromkeys(of_task, 32)
+        plots.save(plots.error_by_length(of_task, trained_on), pictures, f"length-{task}")
+        parts += [f"![{task}: error against the size of the memory](results/length-{task}.svg)", ""]
+        parts += [*length_table(of_task), ""]
+    parts += ["## Learning curves", ""]
+    for task, by_column in logs.items():
+        plots.save(plots.learning(by_column), pictures, f"learning-{task}")
+        parts += [f"![{task}: validation error by epoch](results/learning-{task}.svg)", ""]
+    write_whole(file, "\n".join(parts).encode())
+
+
+def by_length(path: Path, seed: int) -> Iterable[Measured]:
+    """Errors of a model on inputs of the trained length and up to 32 times that."""
+    trained = load(path)
+    trained_on = trained.run.training.leaves
+    for times in TIMES_LONGER:
+        leaves = times * trained_on
+        score = evaluate(
+            trained.model,
+            trained.task,
+            leaves=leaves,
+            lengths=lengths_for(leaves, trained_on),
+            examples=max(SYMBOLS_FOR_A_POINT // leaves, 50),
+            rng=np.random.default_rng([TEST, seed, leaves, *trained.task.name.encode()]),
+        )
+        yield Measured(leaves, score.error, *score.interval)
+
+
+def length_table(of_task: Mapping[str, list[Measured]]) -> list[str]:
+    sizes = [point.leaves for point in next(iter(of_task.values()))]
+    return [
+        f"| leaves | {' | '.join(map(str, sizes))} |",
+        "|---" * (1 + len(sizes)) + "|",
+        *(
+            f"| {column} | {' | '.join(f'{point.error:.3g}%' for point in points)} |"
+            for column, points in of_task.items()
+        ),
+    ]
+
+
+def seed_table(pairs: Sequence[tuple[Column, str]]) -> list[str]:
+    lines = [
+        "| model | seeds | test: mean, worst | longer: mean, worst | reach the paper | epochs | minutes of one core |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for column, task in pairs:
+        name = recipe_of(column, task)
+        if not (seeds := seeds_of(name)):
+            continue
+        errors = {split: [of_seed[split] for of_seed in seeds] for split in ("test", "generalisation")}
+        reach = "—"
+        if paper := PAPER.get((column, task)):
+            good = [
+                sum(error <= figure for error in of_split)
+                for figure, of_split in zip(paper, errors.values(), strict=True)
+            ]
+            reach = " and ".join(f"{share} of {len(seeds)}" for share in good)
+        means = [f"{np.mean(of_split):.3g}, {max(of_split):.3g}" for of_split in errors.values()]
+        epochs = np.mean([of_seed["epochs"] for of_seed in seeds])
+        minutes = np.mean([of_seed["seconds"] for of_seed in seeds]) / 60
+        numbers = ", ".join(str(of_seed["seed"]) for of_seed in seeds)
+        lines.append(
+            f"| {name} | {numbers} | {means[0]} | {means[1]} | {reach} | {epochs:.0f} | {minutes:.1f} |"
+        )
+    return lines
+
+
+def search_table() -> list[str]:
+    """What was searched for the recipes, from the records that the searches left."""
+    lines = []
+    for file in sorted(SEARCHES.glob("*.json")):
+        record: dict[str, Any] = json.loads(read_text(file))
+        ranges = "; ".join(f"`{name}` {_range(values)}" for name, values in record["space"].items())
+        lines.append(
+            f"- **{file.stem}**: {record['trials']} trials, {record['succeeded']} of them at most "
+            f"{record['success']:g}% wrong on the last tree; best {record['best']:.3g}%. {record['note']} "
+            f"Space: {ranges}."
+        )
+    return lines
+
+
+def _range(values: Any) -> str:
+    if not isinstance(values, dict):
+        return f"= {values}"
+    ((kind, bounds),) = values.items()
+    return " or ".join(map(str, bounds)) if kind == "choice" else f"{bounds[0]:g} … {bounds[1]:g} ({kind})"
+
+
+__all__ = ["by_length", "search_table", "seed_table", "write_document"]
