@@ -181,6 +181,10 @@ def check_range(name: str, tensor: Tensor, low: int, high: int) -> None:
         raise InputError(f"{name} must be between {low} and {high}, got {tensor.view(-1)[bad].item()}")
 
 
+LARGEST = 1 << 31
+"""Beyond this the engine's products of sizes could leave 64 bits."""
+
+
 class Sizes(NamedTuple):
     """Widths of a model; `depth` 1 has no hidden layer."""
 
@@ -381,6 +385,10 @@ def _run_episode(
         raise InputError("a batch must have at least one example")
     if every < 1 or timesteps < 0:
         raise InputError(f"every must be at least 1 and timesteps at least 0, got {every} and {timesteps}")
+    if max(leaves, timesteps, every) > LARGEST:
+        raise InputError(
+            f"leaves, timesteps and every must be at most {LARGEST:,}, got {leaves}, {timesteps}, {every}"
+        )
     inputs = inputs.detach().contiguous()
     check_finite("inputs", inputs)
     check("durations", durations, (batch,), torch.int64)

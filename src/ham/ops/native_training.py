@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import ctypes
 from dataclasses import dataclass
-from math import sqrt
+from math import isfinite, sqrt
 
 import torch
 from torch import Tensor
@@ -45,6 +45,21 @@ class Options:
         objective.least_entropy, objective.least_square = self.least_entropy, self.least_square
 
 
+def _check_laid_out(
+    name: str, tensor: Tensor, shape: tuple[int, ...], dtype: torch.dtype = torch.float32
+) -> None:
+    """Nothing but a tensor that the engine can walk through from its first address on."""
+    if not (
+        isinstance(tensor, Tensor)
+        and tensor.shape == shape
+        and tensor.dtype == dtype
+        and tensor.is_cpu
+        and tensor.is_contiguous()
+    ):
+        native.check(name, tensor, shape, dtype)
+        raise InputError(f"{name} must be contiguous; call .contiguous() on it")
+
+
 class Gradient:
     """The gradient of a model whose weights are one vector, into another one.
 
@@ -62,7 +77,9 @@ class Gradient:
                 f"the weights must be {starts[-1]} and a baseline of {sizes.query + 1}, got {weights.numel()}"
             )
         for name, vector in (("weights", weights), ("gradient", gradient)):
-            native.check(name, vector, (weights.numel(),))
+            _check_laid_out(name, vector, (weights.numel(),))
+        if not 1 <= every <= native.LARGEST:
+            raise InputError(f"every must be between 1 and {native.LARGEST:,}, got {every}")
         self.held = weights, gradient
         self.call = call = GradientCall()
         for name, value in sizes._asdict().items():
@@ -94,6 +111,8 @@ class Gradient:
         `asked` is how many of the symbols of `targets` each example runs for.
         """
         sizes, call = self.sizes, self.call
+        if not (isinstance(counted, Tensor) and counted.dim() == 2 and counted.numel()):
+            raise InputError(f"counted must be [batch, symbols], got {getattr(counted, 'shape', counted)}")
         batch, symbols = counted.shape
         timesteps = symbols * self.every
         slots = leaves if sizes.has_lstm else timesteps
@@ -113,9 +132,7 @@ class Gradient:
             ("uniforms", uniforms, (batch, timesteps, depth_of(leaves)), torch.float32),
         )
         for name, tensor, shape, dtype in given:
-            if tensor.shape != shape or tensor.dtype != dtype or not tensor.is_contiguous():
-                native.check(name, tensor, shape, dtype)
-                raise InputError(f"{name} must be contiguous; call .contiguous() on it")
+            _check_laid_out(name, tensor, shape, dtype)
         durations = asked * self.every if self.every > 1 else asked
 
         episode, objective = call.episode, call.objective
@@ -134,6 +151,9 @@ class Gradient:
             native.check_range("asked", asked, 0, symbols)
             native.check_finite("inputs", inputs)
             native.check_finite("uniforms", uniforms)
+            raise RuntimeError(f"the engine refused a batch for no reason that was found ({needed})")
+        if not isfinite(call.terms[0]):
+            native.check_finite("targets", targets)
         return (*call.terms, call.norm)
 
     def _run(self) -> int:
@@ -157,9 +177,7 @@ def adam(
     """Adam's step number `steps`, on a gradient that is scaled first."""
     vectors = {"weights": weights, "gradient": gradient, "mean": mean, "square": square}
     for name, vector in vectors.items():
-        if vector.shape != weights.shape or vector.dtype != torch.float32 or not vector.is_contiguous():
-            native.check(name, vector, tuple(weights.shape))
-            raise InputError(f"{name} must be contiguous; call .contiguous() on it")
+        _check_laid_out(name, vector, (weights.numel(),))
     call = AdamCall(
         weights.numel(),
         *(vector.data_ptr() for vector in vectors.values()),

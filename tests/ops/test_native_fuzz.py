@@ -1,0 +1,291 @@
+"""Every native op with arguments spoilt at random: an exception or a right result, never a crash.
+
+Run under the address sanitizer too (`make sanitize`), where reading one float too far is a crash.
+`HAM_FUZZ=10000 pytest tests/ops/test_native_fuzz.py` draws more cases.
+"""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+import ham
+from ham.errors import InputError
+from ham.nn import HAM, LSTMHAM, RawHAM
+from ham.nn.memory import State, forced
+from ham.ops import native, native_training
+from ham.tree import depth_of
+from hostile import cases
+
+pytestmark = pytest.mark.skipif(not native.available(), reason=native.why_not() or "available")
+
+REFUSALS = (InputError, TypeError, ValueError, RuntimeError, AttributeError, IndexError, MemoryError)
+"""All that Python may raise; what must not happen is that the process dies or the result is wrong."""
+NUMBERS = [0, -1, 3, 5, 1 << 33, 1 << 62, (1 << 63) - 1, 1 << 64, 2.5, None, "4"]
+
+
+@pytest.fixture(autouse=True)
+def nan_in_workspaces(monkeypatch, unchecked):
+    """Workspaces exactly as large as asked for, and nobody else to check the shapes."""
+    monkeypatch.setattr(native, "fill_workspaces_with_nan", True)
+
+
+def strided(tensor: torch.Tensor) -> torch.Tensor:
+    """The same values, not one after the other in memory."""
+    return torch.stack([tensor, tensor], -1)[..., 0]
+
+
+@st.composite
+def spoilt(draw, value: Any) -> Any:
+    """An argument changed in one way, not always to something wrong."""
+    if isinstance(value, (list, tuple)):
+        place = draw(st.integers(0, len(value) - 1))
+        how = draw(st.integers(0, 5))
+        if how == 0:
+            return [*value[:place], *value[place + 1 :]]
+        if how == 1:
+            return [*value, value[place]]
+        return [*value[:place], draw(spoilt(value[place])), *value[place + 1 :]]
+    if not isinstance(value, torch.Tensor):
+        return draw(st.sampled_from(NUMBERS))
+    value = value.detach().clone()
+    flat = value.view(-1)
+    place = draw(st.integers(0, max(value.numel() - 1, 0)))
+    bad = draw(st.sampled_from([torch.nan, torch.inf, -torch.inf, 3e38]))
+    number = draw(st.sampled_from([-1, 1 << 31, -(1 << 63), (1 << 63) - 1, 2, 1000]))
+    match draw(st.integers(0, 13)):
+        case 0 | 1 if value.is_floating_point() and value.numel():
+            flat[place] = bad
+        case 0 | 1 if value.dtype == torch.int64 and value.numel():
+            flat[place] = number
+        case 2:
+            return value.to(
+                draw(st.sampled_from([torch.float64, torch.float16, torch.int32, torch.complex64]))
+            )
+        case 3:
+            return value.to("meta")
+        case 4:
+            return strided(value)
+        case 5 if value.dim():
+            return value[0]
+        case 6:
+            return value[None]
+        case 7 if value.dim():
+            return value[:0]
+        case 8 if value.dim():
+            return torch.cat([value, value])
+        case 9 if value.dim():
+            return value[..., :-1]
+        case 10 if value.dim():
+            return value[..., :1].expand(value.shape)
+        case 11:
+            return draw(st.sampled_from([None, "tensor", 1.0, [[0.0]]]))
+        case 12 if value.dim() > 1:
+            return value.transpose(0, -1)
+    return value
+
+
+def arguments_of(draw, given: dict[str, Any]) -> dict[str, Any]:
+    """The arguments, up to two of them spoilt."""
+    for name in draw(st.lists(st.sampled_from(sorted(given)), max_size=2, unique=True)):
+        given[name] = draw(spoilt(given[name]))
+    return given
+
+
+def assert_close(found: torch.Tensor, right: torch.Tensor) -> None:
+    # Weights of 3e38 are fair arguments; what they give need not be finite, but the same.
+    if torch.isfinite(right).all() and right.abs().max() < 1e6:
+        torch.testing.assert_close(found, right, rtol=1e-3, atol=1e-4)
+
+
+@st.composite
+def episodes(draw):
+    torch.manual_seed(draw(st.integers(0, 10_000)))
+    batch, leaves = draw(st.sampled_from([1, 3, 17])), 2 ** draw(st.integers(0, 3))
+    sequence, every, symbols = draw(st.booleans()), draw(st.integers(1, 2)), draw(st.integers(1, 3))
+    depth = draw(st.integers(1, 2))
+    if sequence:
+        model = LSTMHAM(3, 2, cells=4, size=5, hidden=3, depth=depth, every=every)
+        parts = (model.memory, model.controller, model.output)
+    else:
+        every, model = 1, RawHAM(3, 2, size=5, hidden=3, depth=depth)
+        parts = (model.memory, model.output)
+    time = symbols * every
+    given = {
+        "parameters": [parameter for part in parts for parameter in part.parameters()],
+        "inputs": torch.randn(batch, leaves if sequence else time, 3),
+        "durations": torch.randint(0, symbols + 1, (batch,)) * every,
+        "uniforms": draw(st.sampled_from([None, forced(torch.randint(0, leaves, (batch, time)), leaves)])),
+        "timesteps": time,
+        "every": every,
+        "keep": draw(st.booleans()),
+        "final_tree": draw(st.booleans()),
+    }
+    given |= {"lengths": torch.randint(0, leaves + 1, (batch,))} if sequence else {"leaves": leaves}
+    return model, arguments_of(draw, given)
+
+
+@cases(150)
+@given(episodes())
+def test_episodes(drawn):
+    model, given = drawn
+    sequence = isinstance(model, LSTMHAM)
+    run = native.lstm_ham_episode if sequence else native.raw_ham_episode
+    try:
+        results = run(**given)
+        results[0].sum().backward() if results[0].requires_grad else None
+    except REFUSALS:
+        return
+    # It was taken, so it was right, and plain PyTorch must come to the same.
+    ham.set_backend("reference")
+    model = copy.deepcopy(model)
+    own = [
+        p
+        for part in ("memory", "controller", "output")
+        for p in getattr(model, part, model.memory).parameters()
+    ]
+    own = own if sequence else [*model.memory.parameters(), *model.output.parameters()]
+    with torch.no_grad():
+        for parameter, value in zip(own, given["parameters"], strict=True):
+            parameter.copy_(value)
+        if int(given["durations"].max()) == 0 or given["uniforms"] is None:
+            return
+        model.every = given["every"]
+        asked = given["durations"] // given["every"]
+        if not torch.equal(asked * given["every"], given["durations"]):
+            return
+        leaves = given["inputs"].shape[1] if sequence else given["leaves"]
+        lengths = given.get("lengths", asked)
+        right = model(given["inputs"], lengths, asked, leaves=leaves, uniforms=given["uniforms"])
+    assert_close(results[0][:, : right.outputs.shape[1]], right.outputs)
+
+
+@st.composite
+def accesses(draw):
+    torch.manual_seed(draw(st.integers(0, 10_000)))
+    batch, leaves = draw(st.sampled_from([1, 3, 17])), 2 ** draw(st.integers(0, 3))
+    memory = HAM(3, 4, 5, hidden=3, depth=draw(st.integers(1, 2)))
+    tree = memory.init(torch.randn(batch, leaves, 3)).tree.detach()
+    leaf = torch.randint(0, leaves, (batch,))
+    given = {"tree": tree, "query": torch.randn(batch, 4)}
+    if draw(st.booleans()):
+        return memory, "attend", arguments_of(draw, given | {"uniforms": forced(leaf, leaves)})
+    active = draw(st.sampled_from([None, torch.rand(batch) < 0.5]))
+    return memory, "update", arguments_of(draw, given | {"leaf": leaf, "active": active})
+
+
+@cases(150)
+@given(accesses())
+def test_single_accesses(drawn):
+    memory, which, given = drawn
+    before = given["tree"].clone() if isinstance(given["tree"], torch.Tensor) else None
+    try:
+        with torch.no_grad():
+            if which == "attend":
+                found = native.attend(**given, search=memory.search)[0]
+            else:
+                native.update(**given, write=memory.write, join=memory.join)
+                found = given["tree"]
+    except REFUSALS:
+        return
+    ham.set_backend("reference")
+    with torch.no_grad():
+        state = State(before)
+        if which == "attend":
+            right = memory.attend(state, given["query"], uniforms=given["uniforms"]).turn_logits
+        else:
+            everywhere = forced(given["leaf"].clamp(0, state.leaves - 1), state.leaves)
+            read = memory.attend(state, given["query"], uniforms=everywhere)
+            right = memory.update(state, read, given["query"], active=given["active"]).tree
+    if right.numel():
+        assert_close(found, right)
+
+
+OPTIONS = native_training.Options(
+    runs=1, reward="hamming", baseline="learned", normalise=True, entropy="inverse",
+    discount=0.9, least_entropy=1e-3, least_square=1e-12,
+)  # fmt: skip
+
+
+@st.composite
+def batches(draw):
+    torch.manual_seed(draw(st.integers(0, 10_000)))
+    batch, leaves, symbols = draw(st.sampled_from([1, 3, 17])), 2 ** draw(st.integers(1, 3)), 3
+    model = LSTMHAM(3, 2, cells=4, size=5, hidden=3)
+    parts = (model.memory, model.controller, model.output)
+    sizes = native.lstm_ham_sizes([parameter for part in parts for parameter in part.parameters()])
+    weights = torch.cat([parameter.detach().flatten() for parameter in model.parameters()])
+    made = arguments_of(draw, {"weights": weights, "gradient": torch.zeros_like(weights), "every": 1})
+    given = {
+        "inputs": torch.randn(batch, leaves, 3),
+        "lengths": torch.randint(0, leaves + 1, (batch,)),
+        "asked": torch.randint(0, symbols + 1, (batch,)),
+        "targets": torch.randint(0, 2, (batch, symbols, 2)).float(),
+        "counted": torch.rand(batch, symbols) < 0.7,
+        "uniforms": torch.rand(batch, symbols, depth_of(leaves)),
+        "leaves": leaves,
+        "reinforce": 1.0,
+        "exploration": 1e-3,
+    }
+    return sizes, made, arguments_of(draw, given)
+
+
+@cases(150)
+@given(batches())
+def test_gradients_of_batches(drawn):
+    sizes, made, given = drawn
+    try:
+        engine = native_training.Gradient(**made, sizes=sizes, options=OPTIONS)
+        loss, *_, norm = engine.of(**given)
+    except REFUSALS:
+        return
+    usual = all(
+        torch.isfinite(value).all() and value.abs().max() < 1e6
+        for value in (made["weights"], given["inputs"], given["targets"])
+    )
+    if usual:
+        assert torch.isfinite(torch.tensor([loss, norm])).all()
+        assert norm == pytest.approx(float(torch.linalg.vector_norm(made["gradient"].double())), rel=1e-6)
+
+
+@cases(80)
+@given(st.data())
+def test_steps_of_adam(data):
+    torch.manual_seed(data.draw(st.integers(0, 10_000)))
+    many = data.draw(st.sampled_from([1, 15, 16, 33]))
+    names = ("weights", "gradient", "mean", "square")
+    given = arguments_of(data.draw, {name: torch.rand(many) for name in names} | {"steps": 3, "scale": 1.0})
+    before = {name: given[name].clone() for name in names if isinstance(given[name], torch.Tensor)}
+    decays = {"mean_decay": 0.9, "square_decay": 0.999, "epsilon": 1e-8}
+    try:
+        native_training.adam(**given, rate=0.01, **decays)
+    except (*REFUSALS, ArithmeticError):
+        return
+    gradient = before["gradient"] * float(given["scale"])
+    mean = 0.9 * before["mean"] + 0.1 * gradient
+    square = 0.999 * before["square"] + 0.001 * gradient.square()
+    steps = given["steps"]
+    step = 0.01 * mean / (1 - 0.9**steps) / ((square / (1 - 0.999**steps)).sqrt() + 1e-8)
+    assert_close(given["weights"], before["weights"] - step)
+
+
+@pytest.mark.parametrize("name", ["inputs", "targets", "uniforms"])
+@pytest.mark.parametrize("bad", [torch.nan, torch.inf])
+def test_what_is_not_finite_in_a_batch_is_named(name, bad):
+    model = LSTMHAM(3, 2, cells=4, size=5, hidden=3)
+    parts = (model.memory, model.controller, model.output)
+    sizes = native.lstm_ham_sizes([parameter for part in parts for parameter in part.parameters()])
+    weights = torch.cat([parameter.detach().flatten() for parameter in model.parameters()])
+    engine = native_training.Gradient(weights, torch.zeros_like(weights), sizes, 1, OPTIONS)
+    given = {
+        "inputs": torch.zeros(2, 4, 3), "lengths": torch.tensor([4, 1]), "asked": torch.tensor([3, 2]),
+        "targets": torch.zeros(2, 3, 2), "counted": torch.ones(2, 3, dtype=torch.bool), "uniforms": torch.rand(2, 3, 2),
+    }  # fmt: skip
+    given[name][0, 0, 0] = bad
+    with pytest.raises(InputError, match=f"{name} must be finite"):
+        engine.of(**given, leaves=4, reinforce=1.0, exploration=0.0)
