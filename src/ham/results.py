@@ -135,15 +135,18 @@ def seed_table(pairs: Sequence[tuple[Column, str]]) -> list[str]:
 
 
 def search_table() -> list[str]:
-    """What was searched for the recipes, from the records that the searches left."""
+    """What was searched for the recipes, from the files that the searches left."""
     lines = []
-    for file in sorted(SEARCHES.glob("*.json")):
-        record: dict[str, Any] = json.loads(read_text(file))
-        ranges = "; ".join(f"`{name}` {_range(values)}" for name, values in record["space"].items())
+    for folder in sorted(path.parent for path in SEARCHES.glob("*/results.json")):
+        plan, results = (json.loads(read_text(folder / f"{name}.json")) for name in ("search", "results"))
+        summary, training = results["summary"], plan["base"]["training"]
+        ranges = "; ".join(f"`{name}` {_range(values)}" for name, values in plan["space"].items())
+        up_to = training["train_up_to"] or training["leaves"]
         lines.append(
-            f"- **{file.stem}**: {record['trials']} trials, {record['succeeded']} of them at most "
-            f"{record['success']:g}% wrong on the last tree; best {record['best']:.3g}%. {record['note']} "
-            f"Space: {ranges}."
+            f"- **{folder.name}**: {summary['trials']} trials of up to {training['epochs']} epochs of "
+            f"{training['batches']} batches, trained on up to {up_to} leaves and validated on {training['leaves']}: "
+            f"{summary['reached_last_tree']} reached the last tree, {summary['succeeded']} with at most "
+            f"{summary['success_at_most']:g}% wrong, the best with {summary['best_error']:.3g}%. Space: {ranges}."
         )
     return lines
 
