@@ -166,6 +166,29 @@ def test_without_gradients_the_results_are_the_same_bits(problem):
     assert brief.turn_logits.shape[1] == brief.leaves.shape[1] == brief.queries.shape[1] == 0
 
 
+@pytest.mark.parametrize("batch", [1, 2, 3, 4, 18, 35])
+@pytest.mark.parametrize("depth", [1, 2])
+@pytest.mark.parametrize("width", [1, 5, 8, 20, 33])
+@pytest.mark.parametrize("model_class", [LSTMHAM, RawHAM])
+def test_a_few_examples_alone_are_the_same_bits_as_in_a_chunk(model_class, width, depth, batch):
+    """Without gradients a chunk of few lanes runs them one by one, features in the vectors."""
+    torch.manual_seed(width)
+    model = model_class(width, 3, size=width, hidden=width + 2, depth=depth)
+    time, leaves = 6, 16
+    inputs = torch.randn(batch, leaves if model_class is LSTMHAM else time, width)
+    lengths, asked = torch.randint(0, leaves + 1, (batch,)), torch.randint(0, time + 1, (batch,))
+    asked[-1] = time
+    for uniforms in (None, torch.rand(batch, time, depth_of(leaves))):
+        problem = Problem(model, inputs, lengths, asked, uniforms, leaves)
+        in_chunk, _ = problem.run("native", final_tree=True)
+        with torch.no_grad():
+            alone = model(inputs, lengths, asked, leaves=leaves, uniforms=uniforms, final_tree=True)
+            brief = model(inputs, lengths, asked, leaves=leaves, uniforms=uniforms, keep=False)
+        for field in FIELDS:
+            assert torch.equal(getattr(alone, field), getattr(in_chunk, field)), field
+        assert torch.equal(brief.outputs, alone.outputs)
+
+
 def big_problem(model_class=LSTMHAM, batch=70, leaves=32) -> Problem:
     torch.manual_seed(3)
     model = model_class(10, 11)

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <numeric>
 
+#include "alone.h"
 #include "api.h"
 #include "build.h"
 #include "threads.h"
@@ -199,6 +200,7 @@ struct ForwardScratch {
   ForestScratch rows;
   float *query_half, *logits, *uniforms, *child, *sibling, *output;
   Tape untaped;
+  alone::Scratch alone;
 
   void lay_out(Arena& arena, const HamEpisode& e, const Model& model) {
     const Shape& shape = model.shape;
@@ -209,7 +211,9 @@ struct ForwardScratch {
     child = arena.panels(1, shape.width);
     sibling = arena.panels(1, shape.width);
     output = arena.panels(1, shape.outputs);
-    if (!e.taped) untaped.lay_out(arena, model, Chunk{}, 1, false);
+    if (e.taped) return;
+    untaped.lay_out(arena, model, Chunk{}, 1, false);
+    alone.lay_out(arena, model);
   }
 };
 
@@ -220,7 +224,7 @@ void lstm_forward(const Model& model, float* new_state, float* new_cell, float* 
   each_vector(model.shape.query, [&](int64_t at) {
     Vec i = sigmoid(load(gates + at)), f = sigmoid(load(gates + l + at));
     Vec g = tanh(load(gates + 2 * l + at)), o = sigmoid(load(gates + 3 * l + at));
-    Vec c = f * load(cell + at) + i * g;
+    Vec c = multiply_add(f, load(cell + at), i * g);
     Vec tanh_c = tanh(c);
     store(gates + at, i);
     store(gates + l + at, f);
@@ -251,15 +255,17 @@ void lstm_backward(const Model& model, float* d_input, float* d_gates, float* d_
   backward<Finish::none>(model.lstm, d_input, d_gates);
 }
 
+void record_leaf(const HamEpisode& e, int64_t step, int64_t levels, int64_t leaf) {
+  if (e.leaf) e.leaf[step] = leaf - e.leaves;
+  if (e.turns)
+    for (int64_t level = 0; level < levels; ++level)
+      e.turns[step * levels + level] = (leaf >> (levels - 1 - level)) & 1;
+}
+
 void record_descent(const HamEpisode& e, const Forest& forest, const Chunk& chunk, int64_t t,
                     int64_t levels, const int64_t* leaf) {
-  for (int64_t lane = 0; lane < forest.active; ++lane) {
-    int64_t row = chunk.example[lane] * e.timesteps + t;
-    if (e.leaf) e.leaf[row] = leaf[lane] - e.leaves;
-    if (e.turns)
-      for (int64_t level = 0; level < levels; ++level)
-        e.turns[row * levels + level] = (leaf[lane] >> (levels - 1 - level)) & 1;
-  }
+  for (int64_t lane = 0; lane < forest.active; ++lane)
+    record_leaf(e, chunk.example[lane] * e.timesteps + t, levels, leaf[lane]);
 }
 
 // What no timestep reached.
@@ -279,6 +285,50 @@ void clear_rest(const HamEpisode& e, const Chunk& chunk, int64_t levels) {
   }
 }
 
+// Fewer lanes than this take longer side by side than one after the other.
+constexpr int64_t kFewLanes = 4;
+
+// One lane's timesteps by itself; its tree is built.
+void forward_alone(const HamEpisode& e, const Model& model, const Chunk& chunk, const Forest& forest,
+                   int64_t lane, const ForwardScratch& scratch) {
+  const Shape& shape = model.shape;
+  int64_t example = chunk.example[lane], query_size = shape.query, width = shape.width;
+  const alone::Scratch& own = scratch.alone;
+  float *query = own.state, *value = query + query_size, *new_query = value + width;
+  float* tree = forest.tree[lane];
+  std::fill_n(query, query_size, 0.f);
+  std::fill_n(own.cell, query_size, 0.f);
+  int64_t updates = e.tree ? chunk.duration[lane] : chunk.duration[lane] - 1;
+  for (int64_t t = 0; t < chunk.duration[lane]; ++t) {
+    int64_t step = example * e.timesteps + t;
+    if (!shape.has_lstm) {
+      std::copy_n(e.inputs + step * query_size, query_size, query);
+      std::copy_n(query, query_size, new_query);
+    }
+    if (e.queries) std::copy_n(query, query_size, e.queries + step * query_size);
+    int64_t leaf = alone::attend(model, own, tree, forest.large, query,
+                                 e.uniforms ? e.uniforms + step * shape.levels : nullptr,
+                                 e.turn_logits ? e.turn_logits + step * shape.levels : nullptr);
+    record_leaf(e, step, shape.levels, leaf);
+    std::copy_n(tree + leaf * width, width, value);
+    if (shape.has_lstm) alone::lstm(model, own, new_query, query);
+    if ((t + 1) % e.every == 0) {
+      if (shape.has_lstm) {
+        alone::apply<Finish::none>(model.output[0], own.output, new_query);
+      } else if (model.deep()) {
+        alone::apply<Finish::relu>(model.output[0], own.hidden, value);
+        alone::apply<Finish::none>(model.output[1], own.output, own.hidden);
+      } else {
+        alone::apply<Finish::none>(model.output[0], own.output, value);
+      }
+      int64_t symbol = example * (e.timesteps / e.every) + (t + 1) / e.every - 1;
+      std::copy_n(own.output, shape.outputs, e.output_logits + symbol * shape.outputs);
+    }
+    if (t < updates) alone::update(model, own, tree, leaf, value);
+    if (shape.has_lstm) std::copy_n(new_query, query_size, query);
+  }
+}
+
 void forward_chunk(const HamEpisode& e, const Model& model, const Chunk& chunk, const Tape& tape,
                    ForwardScratch& scratch) {
   const Shape& shape = model.shape;
@@ -290,6 +340,11 @@ void forward_chunk(const HamEpisode& e, const Model& model, const Chunk& chunk, 
     for (int64_t lane = 0; lane < chunk.lanes; ++lane)
       inputs[lane] = e.inputs + chunk.example[lane] * e.leaves * e.bits;
   Build(model, forest, tape.build, tape.taped, chunk.filled, inputs, chunk.length).forward();
+  if (!tape.taped && chunk.lanes < kFewLanes) {
+    for (int64_t lane = 0; lane < chunk.lanes; ++lane) forward_alone(e, model, chunk, forest, lane, scratch);
+    clear_rest(e, chunk, levels);
+    return;
+  }
   if (shape.has_lstm) {
     zero_panel(tape.query(0), shape.query);
     zero_panel(tape.cell_before(0), shape.query);
@@ -415,6 +470,30 @@ void reduce_steps(const HamEpisode& e, const Model& model, const Chunk& chunk, c
                  tape.output_hidden_at(symbol), tape.value(t), stride * e.every, symbols);
 }
 
+HAM_INLINE void prefetch(const float* piece, int64_t panels, int64_t features) {
+  for (int64_t line = 0; line < panels * features; ++line) __builtin_prefetch(piece + line * kLanes, 0, 2);
+}
+
+// Forward wrote a timestep's record long ago: it is asked for while the one after it is worked on.
+void prefetch_step(const Model& model, const Chunk& chunk, const Tape& tape, int64_t t) {
+  const Shape& shape = model.shape;
+  int64_t levels = shape.levels, width = shape.width, query = shape.has_lstm ? shape.query : 0;
+  Descent descent = tape.descent(t);
+  prefetch(tape.query(t), 1, tape.state_width());
+  prefetch(tape.cell_before(t), 1, query);
+  prefetch(tape.gates_at(t), 1, 4 * query);
+  prefetch(tape.tanh_cell_at(t), 1, query);
+  prefetch(descent.nodes, levels, width);
+  prefetch(descent.hidden, levels, tape.search_width);
+  if (t >= chunk.updates) return;
+  Ascent ascent = tape.ascent(t);
+  prefetch(ascent.write_hidden, 1, 2 * shape.hidden);
+  prefetch(ascent.mix, 1, 2 * width);
+  prefetch(ascent.pairs, levels, 2 * width);
+  prefetch(ascent.hidden, levels, shape.hidden);
+  prefetch(ascent.joined, levels, width);
+}
+
 void backward_chunk(const HamEpisode& e, const Model& model, const Chunk& chunk, const Tape& tape,
                     BackwardScratch& scratch, float* gradients) {
   const Shape& shape = model.shape;
@@ -429,6 +508,7 @@ void backward_chunk(const HamEpisode& e, const Model& model, const Chunk& chunk,
 
   for (int64_t t = chunk.steps - 1; t >= 0; --t) {
     forest.active = chunk.active(t);
+    if (t > 0) prefetch_step(model, chunk, tape, t - 1);
     int64_t path_at = t % scratch.path_steps * levels, step_at = t % kStepBlock;
     Descent descent = tape.descent(t);
     if (t < chunk.updates) {

@@ -272,7 +272,7 @@ HAM_INLINE void write_forward(const Model& model, float* written, float* mix, fl
     Vec h = sigmoid(load(candidate + i)), t = sigmoid(load(gate + i));
     store(candidate + i, h);
     store(gate + i, t);
-    store(written + i, t * h + (1.f - t) * load(value + i));
+    store(written + i, multiply_add(t, h, (1.f - t) * load(value + i)));
   });
 }
 

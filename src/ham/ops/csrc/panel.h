@@ -45,7 +45,7 @@ HAM_INLINE void product_tile(float* y, const float* a, int64_t a_stride, const f
     for (int v = 0; v < kVectors; ++v) column[v] = load(x + k * kLanes + v * kWidth);
     for (int m = 0; m < M; ++m) {
       Vec weight = splat(a[k * a_stride + m]);
-      for (int v = 0; v < kVectors; ++v) sum[m][v] += weight * column[v];
+      for (int v = 0; v < kVectors; ++v) sum[m][v] = multiply_add(weight, column[v], sum[m][v]);
     }
   }
   for (int m = 0; m < M; ++m)
@@ -93,8 +93,9 @@ HAM_INLINE void dot_product(float* y, const float* a, const float* x, int64_t de
     const float* column = x + v * kWidth;
     int64_t k = 0;
     for (; k + 4 <= depth; k += 4)
-      for (int j = 0; j < 4; ++j) sum[j] += splat(a[k + j]) * load(column + (k + j) * kLanes);
-    for (; k < depth; ++k) sum[0] += splat(a[k]) * load(column + k * kLanes);
+      for (int j = 0; j < 4; ++j)
+        sum[j] = multiply_add(splat(a[k + j]), load(column + (k + j) * kLanes), sum[j]);
+    for (; k < depth; ++k) sum[0] = multiply_add(splat(a[k]), load(column + k * kLanes), sum[0]);
     store(y + v * kWidth, (sum[0] + sum[1]) + (sum[2] + sum[3]));
   }
 }
@@ -113,7 +114,8 @@ HAM_INLINE void outer_tile(float* gradient, int64_t row_stride, int64_t column_s
         column[c] = load(x + p * x_stride + c * kLanes + v * kWidth);
       for (int r = 0; r < Rows; ++r) {
         Vec row = load(dy + p * dy_stride + r * kLanes + v * kWidth);
-        for (int c = 0; c < Columns; ++c) sums[r][c] += row * column[c];
+        keep_in_register(row);
+        for (int c = 0; c < Columns; ++c) sums[r][c] = multiply_add(row, column[c], sums[r][c]);
       }
     }
   }

@@ -2,8 +2,15 @@
 // one source serves AVX-512, AVX2 and NEON/SSE; a lane is one example of the batch.
 #pragma once
 
+#include <cmath>
 #include <cstdint>
 #include <cstring>
+
+#if defined(__FMA__)
+#include <immintrin.h>
+#elif defined(__aarch64__)
+#include <arm_neon.h>
+#endif
 
 namespace ham {
 
@@ -33,6 +40,39 @@ HAM_INLINE Vec4 load4(const float* p) { return *reinterpret_cast<const LooseVec4
 HAM_INLINE void store4(float* p, Vec4 v) { *reinterpret_cast<LooseVec4*>(p) = v; }
 // x - 0 is x for every x, -0 included, so this is a bare broadcast; 0 + x would be an addition.
 HAM_INLINE Vec splat(float x) { return x - Vec{}; }
+
+// A value that the compiler must have in a register: it would rather load it again for each of its
+// uses, where loads are scarce.
+HAM_INLINE void keep_in_register(Vec& v) {
+#if defined(__x86_64__)
+  asm("" : "+v"(v));
+#elif defined(__aarch64__)
+  asm("" : "+w"(v));
+#endif
+}
+
+// a * b + c, rounded once wherever the machine can. Left to itself a compiler fuses the same expression
+// here and not there, and an example's bits would depend on the code that computed them.
+#if defined(__FMA__)
+HAM_INLINE Vec multiply_add(Vec a, Vec b, Vec c) {
+#if defined(__AVX512F__)
+  return _mm512_fmadd_ps(a, b, c);
+#else
+  return _mm256_fmadd_ps(a, b, c);
+#endif
+}
+HAM_INLINE Vec4 multiply_add(Vec4 a, Vec4 b, Vec4 c) { return _mm_fmadd_ps(a, b, c); }
+HAM_INLINE float multiply_add(float a, float b, float c) { return std::fma(a, b, c); }
+#elif defined(__aarch64__)
+HAM_INLINE Vec multiply_add(Vec a, Vec b, Vec c) { return vfmaq_f32(c, a, b); }
+HAM_INLINE float multiply_add(float a, float b, float c) { return std::fma(a, b, c); }
+#else
+HAM_INLINE Vec multiply_add(Vec a, Vec b, Vec c) { return a * b + c; }
+#if defined(__AVX__)
+HAM_INLINE Vec4 multiply_add(Vec4 a, Vec4 b, Vec4 c) { return a * b + c; }
+#endif
+HAM_INLINE float multiply_add(float a, float b, float c) { return a * b + c; }
+#endif
 
 // Comparisons with NaN are false, so these two let a NaN through, as torch does.
 HAM_INLINE Vec relu(Vec x) { return x < 0.f ? Vec{} : x; }
@@ -68,17 +108,17 @@ struct SplitExp {
 
 HAM_INLINE SplitExp split_exp(Vec x) {
   constexpr float kRound = 12582912.f;  // 1.5 * 2^23: adding it rounds to an integer
-  Vec shifted = x * 1.44269504088896341f + kRound;
+  Vec shifted = multiply_add(x, splat(1.44269504088896341f), splat(kRound));
   Vec n = shifted - kRound;
   // ln 2 in two pieces: the first has few bits, so n * piece is exact.
-  Vec r = x - n * 0.693359375f;
-  r = r + n * 2.12194440e-4f;
-  Vec p = r * (1.f / 5040) + 1.f / 720;
-  p = p * r + 1.f / 120;
-  p = p * r + 1.f / 24;
-  p = p * r + 1.f / 6;
-  p = p * r + 0.5f;
-  p = p * (r * r) + r;
+  Vec r = multiply_add(n, splat(-0.693359375f), x);
+  r = multiply_add(n, splat(2.12194440e-4f), r);
+  Vec p = multiply_add(r, splat(1.f / 5040), splat(1.f / 720));
+  p = multiply_add(p, r, splat(1.f / 120));
+  p = multiply_add(p, r, splat(1.f / 24));
+  p = multiply_add(p, r, splat(1.f / 6));
+  p = multiply_add(p, r, splat(0.5f));
+  p = multiply_add(p, r * r, r);
   Bits exponent = reinterpret_cast<Bits>(shifted) - 0x4B400000;
   Bits biased = (exponent + 127) << 23;
   return {reinterpret_cast<Vec>(biased), p};
@@ -86,12 +126,12 @@ HAM_INLINE SplitExp split_exp(Vec x) {
 
 HAM_INLINE Vec sigmoid(Vec x) {
   SplitExp e = split_exp(clamp(-x, -87.f, 87.f));
-  return 1.f / (1.f + (e.power * e.rest + e.power));
+  return 1.f / (1.f + multiply_add(e.power, e.rest, e.power));
 }
 
 HAM_INLINE Vec tanh(Vec x) {
   SplitExp e = split_exp(clamp(x + x, -20.f, 20.f));
-  Vec minus_one = e.power * e.rest + (e.power - 1.f);
+  Vec minus_one = multiply_add(e.power, e.rest, e.power - 1.f);
   return minus_one / (minus_one + 2.f);
 }
 
