@@ -15,4 +15,4 @@ def attentive(task: str) -> Run:
     return Run(task, Architecture(kind="lstm+a", cells=24), _TRAINING)
 
 
-_TRAINING = Training(epochs=40, validation=2500, learning_rate=4e-3, learning_rate_decay=0.96)
+_TRAINING = Training(validation=2500, learning_rate=4e-3, learning_rate_decay=0.96)
