@@ -4,23 +4,29 @@ VENV := .venv
 BIN := $(VENV)/bin
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help setup reproduce test lint types bench sanitize clean
+.PHONY: help setup reproduce test lint types bench sanitize lock clean
 
 help:
 	@echo "make reproduce   set up, then print the paper's tables from the shipped models"
 	@echo "make test        set up, then lint, check types and run all tests"
 	@echo "make bench       measure speed against PyTorch, torch.compile and JAX"
 	@echo "make sanitize    run the native engine's tests under the address and UB sanitizers"
+	@echo "make lock        find the hashes of the dependencies anew"
 
-# torch first and pinned: asked for loosely, pip would fetch gigabytes of GPU libraries.
-$(VENV)/ready: pyproject.toml constraints.txt
+# Everything by its hash; docs/dependencies.md tells how the lists in requirements/ are made.
+LOCKED := $(BIN)/pip install --quiet --no-deps --require-hashes --requirement
+ITSELF := $(BIN)/pip install --quiet --no-deps --no-build-isolation --editable .
+
+$(VENV)/ready: pyproject.toml requirements/torch.txt requirements/run.txt
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet --constraint constraints.txt torch==2.13.0
-	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[view]'
+	PIP=$(BIN)/pip sh requirements/torch.sh
+	$(LOCKED) requirements/run.txt
+	$(ITSELF)
 	touch $@
 
-$(VENV)/ready-for-tests: $(VENV)/ready
-	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[dev]'
+$(VENV)/ready-for-tests: $(VENV)/ready requirements/test.txt
+	$(LOCKED) requirements/test.txt
+	$(ITSELF)
 	sh tests/view/install_browser.sh
 	touch $@
 
@@ -46,6 +52,18 @@ bench: setup
 
 sanitize: setup
 	bash tests/ops/sanitize.sh
+
+# Versions are chosen in constraints.txt; this finds what they depend on and all their hashes.
+COMPILE := build/lock/bin/pip-compile --quiet --generate-hashes --strip-extras --constraint constraints.txt \
+	--all-build-deps --unsafe-package torch --no-header --no-annotate \
+	--no-emit-index-url --no-emit-find-links --no-emit-trusted-host --no-emit-options
+
+lock:
+	$(PYTHON) -m venv build/lock
+	build/lock/bin/pip install --quiet pip-tools==7.6.2
+	$(COMPILE) --extra view --output-file build/run.txt pyproject.toml
+	$(COMPILE) --extra dev --output-file build/test.txt pyproject.toml
+	for list in run test; do sed '/^#/d; /^ham-memory/d' build/$$list.txt > requirements/$$list.txt; done
 
 clean:
 	rm -rf $(VENV) build dist runs reproduction
