@@ -168,6 +168,7 @@ def test_a_page_keeps_the_words_around_its_tables(found, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
+        (["--sizes"], "--sizes needs at least one"),
         (["--sizes", "48"], "powers of two"),
         (["--sizes", "x"], "--sizes"),
         (["--json", "/no/such/folder/file.json"], "no folder"),

@@ -103,7 +103,7 @@ class TestHelp:
         check += (
             "for name in sys.argv[1:]:\n    with contextlib.suppress(SystemExit): main([name, '--help'])\n"
         )
-        names = ("train", "evaluate", "solve", "tasks", "check-task")
+        names = ("train", "evaluate", "solve", "tasks", "check-task", "bench", "doctor")
         command = [sys.executable, "-c", check + "print(*sys.modules)", *names]
         printed = subprocess.run(command, capture_output=True, text=True).stdout
         assert all(f"usage: ham {name}" in printed for name in names)

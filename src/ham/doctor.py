@@ -1,8 +1,7 @@
-"""`ham doctor`: what this installation runs on, why, and how fast."""
+"""What this installation runs on, why, and how fast: what `ham doctor` shows."""
 
 from __future__ import annotations
 
-import json as json_text
 import os
 import platform
 import time
@@ -21,27 +20,10 @@ from ham.ops import native
 from ham.runs import RunFolder
 
 LEAVES = 32
-SECONDS = 2.5
+SECONDS = 1.5
 """For each engine; with the build in the cache the whole check stays under ten."""
 BATCHES = {"native": 100, "reference": 5}
 """Batches between two looks at the clock."""
-
-
-def doctor(*, json: bool = False, speed: bool = True) -> None:
-    """Show what this installation runs on, and how fast.
-
-    Args:
-        json: print JSON instead.
-        speed: measure training batches a second with each engine.
-    """
-    found = facts()
-    if speed:
-        found |= speeds()
-    if json:
-        print(json_text.dumps(found, indent=2))
-        return
-    for name, value in found.items():
-        print(f"{name.replace('_', ' '):28}{value}")
 
 
 def facts() -> dict[str, Any]:

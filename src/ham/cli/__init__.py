@@ -51,7 +51,7 @@ COMMANDS = {
     "tasks": Command("ham.cli.tasks:tasks", "list the tasks"),
     "check-task": Command("ham.cli.tasks:check_task", "say what is wrong with a task of your own"),
     "bench": Command("ham.cli.bench:bench", "measure speed beside PyTorch, torch.compile, JAX and attention"),
-    "doctor": Command("ham.doctor:doctor", "show what this installation runs on, and how fast"),
+    "doctor": Command("ham.cli.doctor:doctor", "show what this installation runs on, and how fast"),
 }
 
 

@@ -14,7 +14,7 @@ from ham.errors import InputError
 def bench(
     *,
     quick: bool = False,
-    sizes: Annotated[tuple[int, ...], optional("N ...")] = (),
+    sizes: Annotated[tuple[int, ...] | None, optional("N ...")] = None,
     json: Annotated[Path | None, optional("FILE")] = None,
     out: Annotated[Path | None, optional("DIR")] = None,
 ) -> None:
@@ -27,6 +27,8 @@ def bench(
         out: folder for performance.md and performance.svg; by default docs of ham's repository,
             unless only a part is measured.
     """
+    if sizes == ():
+        raise InputError("--sizes needs at least one number of leaves, such as --sizes 32")
     for file in (json, out):
         if file is not None and not file.absolute().parent.is_dir():
             raise InputError(f"there is no folder {file.absolute().parent} for {file.name}")
