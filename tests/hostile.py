@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import os
 from collections.abc import Callable
@@ -57,9 +58,8 @@ def spoilt_json(draw, whole: Any) -> str:
                 case 1 if isinstance(inside, dict):
                     inside[draw(st.sampled_from(["", "x", "__proto__", str(key).upper()]))] = inside[key]
                 case _:
-                    inside[key] = draw(
-                        st.sampled_from(VALUES) | st.integers() | st.floats() | st.text(max_size=20)
-                    )
+                    drawn = draw(st.sampled_from(VALUES) | st.integers() | st.floats() | st.text(max_size=20))
+                    inside[key] = copy.deepcopy(drawn)
             break
     text = json.dumps(data)
     return draw(spoilt_text(text)) if draw(st.integers(0, 3)) == 0 else text
