@@ -8,7 +8,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 help:
 	@echo "make reproduce   set up, then print the paper's tables from the shipped models"
-	@echo "make test        set up, then lint, check types and run all tests"
+	@echo "make test        set up, then lint, check types and run all tests, the engine's under the sanitizers too"
 	@echo "make bench       measure speed against PyTorch, torch.compile and JAX"
 	@echo "make sanitize    run the native engine's tests under the address and UB sanitizers"
 	@echo "make lock        find the hashes of the dependencies anew"
@@ -37,6 +37,7 @@ reproduce: $(VENV)/ready
 
 test: setup lint types
 	$(BIN)/python -m pytest -n auto --dist loadfile
+	bash tests/ops/sanitize.sh -n auto
 
 lint: setup
 	$(BIN)/ruff check .

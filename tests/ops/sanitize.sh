@@ -5,6 +5,10 @@ set -euo pipefail
 cd "$(dirname "$0")/../.."
 compiler="${CXX:-g++}"
 python="${PYTHON_BIN:-.venv/bin/python}"
+if ! command -v "$compiler" > /dev/null; then
+  echo "no C++ compiler ($compiler): there is no engine to sanitize"
+  exit 0
+fi
 export HAM_SANITIZE=1
 export LD_PRELOAD="$("$compiler" -print-file-name=libasan.so) $("$compiler" -print-file-name=libubsan.so)"
 # Python's own allocations live until exit; only errors of the engine matter here.

@@ -65,7 +65,7 @@ class Around:
     whole: float
     sampling: float
     op: float
-    """The episode, forward and backward."""
+    """Forward, objective and backward, which are one call."""
 
     @property
     def share(self) -> float:

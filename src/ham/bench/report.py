@@ -130,9 +130,9 @@ def _arithmetic(found: Measured) -> str:
         [f"useful GFLOP/s of the op, n = {n}, 1 thread", _digits(found.episode_rate / 1e9)],
         ["GFLOP/s of torch.mm, 1 thread", _digits(found.sgemm_rate / 1e9)],
         [f"whole training step, n = {n}, batch {BATCH}, ms", _digits(1e3 * around.whole)],
-        ["… the op, forward and backward", _digits(1e3 * around.op)],
+        ["… the op: forward, objective, backward", _digits(1e3 * around.op)],
         ["… drawing the batch and its uniforms", _digits(1e3 * around.sampling)],
-        ["… objective, clipping, Adam, averaging", _digits(1e3 * rest)],
+        ["… clipping, Adam, averaging", _digits(1e3 * rest)],
         ["share of everything around the op", f"{100 * around.share:.0f}%"],
     ]
     return _table(["", "measured"], rows)
