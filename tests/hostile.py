@@ -14,6 +14,8 @@ from typing import Any
 from hypothesis import settings
 from hypothesis import strategies as st
 
+from ham import tasks
+
 DEEP = 100_000
 """More nesting than any stack holds."""
 VALUES: list[Any] = [
@@ -120,3 +122,10 @@ def spoilt_tensors(draw, data: bytes) -> bytes:
             metadata[name] = draw(st.sampled_from(["", "2", "01", "99999999999999999999", "x"]))
         return packed(header, data[8 + size :])
     return packed(draw(spoilt_json(header)).encode("utf-8", "surrogatepass"), data[8 + size :])
+
+
+@st.composite
+def questions(draw, name: str) -> str:
+    """A question as a person would type it, or nearly."""
+    example = tasks.get(name).example
+    return draw(st.just(example) | spoilt_text(example) | st.sampled_from(TEXTS) | st.text(max_size=30))

@@ -27,7 +27,7 @@ from ham.runs import CHECKPOINT, METRICS, STATE, RunFolder
 from ham.search import plan as plans
 from ham.search import space as spaces
 from ham.trace import Trace, trace
-from hostile import TEXTS, cases, spoilt_bytes, spoilt_json, spoilt_tensors, spoilt_text
+from hostile import TEXTS, cases, questions, spoilt_bytes, spoilt_json, spoilt_tensors
 
 RUN = Run(
     "reverse",
@@ -160,13 +160,6 @@ def test_search_plans(text):
     with refusals():
         plan = plans.Plan.from_json(text, "search.json")
         plan.run(plan.numbers[0])
-
-
-@st.composite
-def questions(draw, name: str) -> str:
-    """A question as a person would type it, or nearly."""
-    example = tasks.get(name).example
-    return draw(st.just(example) | spoilt_text(example) | st.sampled_from(TEXTS) | st.text(max_size=30))
 
 
 @pytest.mark.parametrize("name", tasks.names())
