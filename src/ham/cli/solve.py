@@ -101,11 +101,14 @@ def _text(file: str, name: str) -> str:
     try:
         with nullcontext(sys.stdin.buffer) if file == "-" else Path(file).open("rb") as given:
             data = given.read(LARGEST_TEXT + 1)
-        if len(data) > LARGEST_TEXT:
-            raise InputError(f"{name} has more than {LARGEST_TEXT:,} bytes; give it in parts")
-        return data.decode("utf-8-sig")
     except OSError as error:
         raise InputError(f"cannot read {name}: {error.strerror}") from None
+    except ValueError as error:
+        raise InputError(f"cannot read {name!r}: {error}") from None
+    if len(data) > LARGEST_TEXT:
+        raise InputError(f"{name} has more than {LARGEST_TEXT:,} bytes; give it in parts")
+    try:
+        return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = error.object[: error.start].count(b"\n") + 1
         raise InputError(f"{name}, line {line}: not UTF-8 text") from None

@@ -1,0 +1,360 @@
+"""Files from strangers, one trick each: refused with what is wrong, whatever they ask for.
+
+The same at random is in test_fuzz.py; cut, empty and foreign files are in tests/test_runs.py.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import struct
+
+import pytest
+import torch
+
+from ham import runs, tasks
+from ham.cli import main
+from ham.config import Architecture, Run, Training
+from ham.errors import InputError
+from ham.learn.loop import train
+from ham.plain import LARGEST_TEXT, read_bytes, read_json
+from ham.runs import CHECKPOINT, CONFIG, METRICS, STATE, RunFolder, load
+from ham.search.plan import Plan, SearchFolder
+from ham.search.space import from_file, merged
+from ham.trace import Trace
+from hostile import DEEP, packed
+
+RUN = Run(
+    "reverse",
+    Architecture(cells=3, size=3, hidden=3),
+    Training(batch=2, epochs=2, batches=1, validation=2, start=1, leaves=2),
+)
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """A run that has ended."""
+    folder = RunFolder(tmp_path / "run")
+    folder.begin(RUN)
+    for _ in train(RUN, folder):
+        pass
+    return folder
+
+
+@pytest.fixture
+def parts(folder):
+    """The header of a checkpoint as values, and the bytes behind it."""
+    data = (folder.path / CHECKPOINT).read_bytes()
+    size = int.from_bytes(data[:8], "little")
+    return json.loads(data[8 : 8 + size]), data[8 + size :]
+
+
+def sparse(path, size, data=b""):
+    """A file of that size which takes no room on the disk."""
+    with path.open("wb") as file:
+        file.write(data)
+        file.truncate(size)
+
+
+class TestTooMuch:
+    def test_a_huge_checkpoint_is_not_read(self, folder):
+        path = folder.path / CHECKPOINT
+        sparse(path, 1 << 40, path.read_bytes())
+        with pytest.raises(InputError, match=r"has 1,099,511,627,776 bytes; at most 1,073,741,824 are read"):
+            load(folder.path)
+
+    @pytest.mark.parametrize("name", [CONFIG, METRICS])
+    def test_a_huge_text_is_not_read(self, folder, name):
+        sparse(folder.path / name, LARGEST_TEXT + 1)
+        with pytest.raises(InputError, match=f"{name} has .* bytes"):
+            folder.run() if name == CONFIG else folder.metrics()
+
+    def test_huge_questions_are_not_read(self, tmp_path, capsys):
+        sparse(tmp_path / "questions.txt", 1 << 40)
+        assert main(["solve", "sort", "--file", str(tmp_path / "questions.txt")]) == 2
+        assert "more than 67,108,864 bytes" in capsys.readouterr().err
+
+    @pytest.mark.parametrize("name", [CONFIG, METRICS, STATE, CHECKPOINT])
+    def test_what_is_no_ordinary_file_is_not_waited_for(self, folder, name):
+        (folder.path / name).unlink()
+        os.mkfifo(folder.path / name)
+        read = {CONFIG: folder.run, METRICS: folder.metrics, STATE: folder.read_state}
+        with pytest.raises(InputError, match="not an ordinary file"):
+            read.get(name, lambda: runs.read_tensors(folder.path / CHECKPOINT))()
+        (folder.path / name).unlink()
+        (folder.path / name).symlink_to("/dev/zero")
+        with pytest.raises(InputError, match="not an ordinary file"):
+            read.get(name, lambda: runs.read_tensors(folder.path / CHECKPOINT))()
+
+    @pytest.mark.parametrize(
+        ("part", "name", "value"),
+        [
+            ("model", "hidden", 10**9),
+            ("model", "every", 10**9),
+            ("training", "leaves", 1 << 60),
+            ("training", "start", 1 << 40),
+            ("training", "batch", 10**12),
+        ],
+    )
+    def test_settings_that_no_machine_can_hold(self, parts, tmp_path, part, name, value):
+        header, body = parts
+        run = json.loads(header["__metadata__"]["run"])
+        run[part][name] = value
+        header["__metadata__"]["run"] = json.dumps(run)
+        path = tmp_path / "stranger.safetensors"
+        path.write_bytes(packed(header, body))
+        with pytest.raises(InputError, match=f"{name}.* must be at most|{name}.*larger than"):
+            load(path)
+
+    def test_a_memory_that_no_machine_can_hold(self):
+        with pytest.raises(InputError, match="a memory holds at most 33,554,432 numbers"):
+            Run("sort", Architecture(size=1024), Training(leaves=1 << 20))
+
+    def test_widths_are_compared_before_they_are_allocated(self, parts, tmp_path, monkeypatch):
+        header, body = parts
+        run = json.loads(header["__metadata__"]["run"])
+        run["model"].update(cells=1024, size=1024, hidden=1024)
+        header["__metadata__"]["run"] = json.dumps(run)
+        (tmp_path / "stranger.safetensors").write_bytes(packed(header, body))
+        built = []
+        real = Architecture.build
+
+        def build(self, task):
+            built.append(model := real(self, task))
+            return model
+
+        monkeypatch.setattr(Architecture, "build", build)
+        with pytest.raises(InputError, match="should be"):
+            load(tmp_path / "stranger.safetensors")
+        assert [next(model.parameters()).device.type for model in built] == ["meta"]
+
+
+class TestLies:
+    """Headers that say other than what is there."""
+
+    @pytest.mark.parametrize(
+        "change",
+        [
+            lambda entry: entry.update(data_offsets=[0, 1 << 40]),
+            lambda entry: entry.update(data_offsets=[-4, 4]),
+            lambda entry: entry.update(data_offsets=[4, 0]),
+            lambda entry: entry.update(shape=[1 << 31, 1 << 31]),
+            lambda entry: entry.update(shape=[1 << 62, 4]),
+            lambda entry: entry.update(shape=[-1]),
+            lambda entry: entry.update(shape="x"),
+            lambda entry: entry.update(dtype="F64"),
+            lambda entry: entry.update(dtype="PICKLE"),
+            lambda entry: entry.pop("dtype"),
+            lambda entry: entry.update(shape=[0], data_offsets=[0, 0]),
+        ],
+    )
+    def test_about_a_tensor(self, parts, tmp_path, change):
+        header, body = parts
+        change(header["output.bias"])
+        path = tmp_path / "stranger.safetensors"
+        path.write_bytes(packed(header, body))
+        with pytest.raises(InputError, match=r"stranger\.safetensors") as raised:
+            load(path)
+        assert "\n" not in str(raised.value)
+
+    def test_about_its_own_length(self, parts, tmp_path):
+        header, body = parts
+        text = json.dumps(header).encode()
+        path = tmp_path / "stranger.safetensors"
+        for length in (0, 1, len(text) - 1, len(text) + 1, 1 << 32, (1 << 64) - 1):
+            path.write_bytes(struct.pack("<Q", length) + text + body)
+            with pytest.raises(InputError, match="is damaged or not a safetensors file"):
+                load(path)
+
+    def test_two_tensors_in_one_place(self, parts, tmp_path):
+        header, body = parts
+        first, second = [name for name in header if name != "__metadata__"][:2]
+        header[first]["data_offsets"] = header[second]["data_offsets"]
+        (tmp_path / "x.safetensors").write_bytes(packed(header, body))
+        with pytest.raises(InputError, match="damaged"):
+            load(tmp_path / "x.safetensors")
+
+    def test_two_headers_in_one(self, parts, tmp_path):
+        """Whoever reads the first `run` and whoever reads the second must not get different ones."""
+        header, body = parts
+        text = json.dumps(header)
+        twice = text.replace('"format": "1"', '"format": "1", "format": "1"')
+        assert twice != text
+        (tmp_path / "x.safetensors").write_bytes(packed(twice.encode(), body))
+        with pytest.raises(InputError, match=r"x\.safetensors"):
+            load(tmp_path / "x.safetensors")
+
+    def test_a_state_of_numbers_that_training_cannot_make(self, folder):
+        tensors, progress = folder.read_state()
+        open_again = {**progress, "phase": "main", "epoch": 1}
+        for name, bad in (("weights", torch.nan), ("mean", torch.inf), ("square", -1.0)):
+            folder.write_state({**tensors, name: torch.full_like(tensors[name], bad)}, open_again)
+            with pytest.raises(InputError, match=f"{name} holds values that training cannot make"):
+                list(train(RUN, folder))
+        folder.write_state({**tensors, "mean": tensors["mean"].double()}, open_again)
+        with pytest.raises(InputError, match="it has tensors"):
+            list(train(RUN, folder))
+
+    @pytest.mark.parametrize(
+        "wrong",
+        [
+            {"epoch": -1}, {"epoch": 1.5}, {"epoch": 10**6}, {"batch": 2}, {"leaves": 3}, {"leaves": 1 << 40},
+            {"phase": "party"},
+            {"sums": [0.0]}, {"sums": [float("nan")] * 4}, {"best": []}, {"best": ["a", "b", "c"]}, {"adam_steps": -5},
+            {"seconds": float("inf")}, {"seconds": "long"}, {"averaged_steps": 10**400},
+        ],
+    )  # fmt: skip
+    def test_a_state_that_stands_nowhere(self, folder, wrong):
+        tensors, progress = folder.read_state()
+        folder.write_state(tensors, {**progress, "phase": "main", "epoch": 1, **wrong})
+        with pytest.raises(InputError, match="is not of the run in its config"):
+            list(train(RUN, folder))
+
+    @pytest.mark.parametrize("progress", [[], "done", 3, None])
+    def test_a_state_whose_progress_is_something_else(self, folder, progress, capsys, unchecked):
+        tensors, _ = folder.read_state()
+        folder.write_state(tensors, progress)
+        assert main(["train", "--resume", str(folder.path)]) == 2
+        assert "is not the state of a run" in capsys.readouterr().err
+
+    def test_a_state_that_is_ahead_of_its_records(self, folder):
+        folder.write_metrics(folder.metrics()[:1])
+        with pytest.raises(InputError, match="2 epochs were trained, 1 are recorded"):
+            list(train(RUN, folder))
+
+    def test_records_without_a_best(self, folder, capsys):
+        folder.write_metrics([{**record, "best": False} for record in folder.metrics()])
+        assert main(["train", "--resume", str(folder.path)]) == 2
+        assert "none of its epochs is recorded as the best" in capsys.readouterr().err
+
+
+class TestBombs:
+    @pytest.mark.parametrize(
+        ("text", "why"),
+        [
+            ("[" * DEEP, "nested too deeply"),
+            ('{"a":' * DEEP, "nested too deeply"),
+            ('{"format": 1, "format": 1}', "'format' twice"),
+            ('{"format": ' + "1" * 5000 + "}", "4300 digits"),
+            ('{"seed": 1e999}', "1e999 is no number that can be used"),
+            ('{"seed": NaN}', "NaN is no number"),
+            ('{"seed": -Infinity}', "-Infinity is no number"),
+            ("\x00", "not valid JSON"),
+        ],
+    )
+    def test_json(self, text, why):
+        readers = (
+            lambda: Run.from_json(text, "x.json"),
+            lambda: Trace.from_json(text, "x.json"),
+            lambda: from_file(text, "x.json"),
+            lambda: Plan.from_json(text, "x.json"),
+            lambda: read_json(text, "x.json"),
+        )
+        for read in readers:
+            with pytest.raises(InputError, match=why) as raised:
+                read()
+            assert str(raised.value).startswith("x.json")
+
+    def test_numbers_that_are_whole_and_far_too_large(self):
+        with pytest.raises(InputError, match="finite number"):
+            merged(Run("reverse"), tasks.get("reverse"), {"training.clip": 10**400}, "space.json")
+
+    def test_records_nested_too_deeply(self, folder):
+        (folder.path / METRICS).write_text("[" * DEEP + "\n")
+        with pytest.raises(InputError, match="line 1 is not valid JSON: it is nested too deeply"):
+            folder.metrics()
+
+
+class TestCode:
+    """A file from a stranger never makes code run."""
+
+    @pytest.fixture
+    def evil(self, tmp_path):
+        file, ran = tmp_path / "evil.py", tmp_path / "ran"
+        file.write_text(
+            f"import pathlib\npathlib.Path({str(ran)!r}).touch()\n"
+            "from ham.tasks.reverse import Reverse\nclass Evil(Reverse):\n    name = 'evil'\n"
+        )
+        yield f"{file}:Evil"
+        assert not ran.exists()
+
+    def refused(self, capsys, *words):
+        assert main([str(word) for word in words]) == 2
+        said = capsys.readouterr().err
+        assert said.count("\n") == 1
+        assert "to use it runs that file's code: if you trust it, give the task too" in said
+
+    def test_not_by_a_run_that_is_resumed(self, folder, evil, capsys):
+        settings = json.loads((folder.path / CONFIG).read_text()) | {"task": evil}
+        (folder.path / CONFIG).write_text(json.dumps(settings))
+        self.refused(capsys, "train", "--resume", folder.path)
+
+    def test_not_by_a_recipe(self, folder, evil, capsys, tmp_path):
+        settings = json.loads((folder.path / CONFIG).read_text()) | {"task": evil}
+        (tmp_path / "recipe.json").write_text(json.dumps(settings))
+        self.refused(capsys, "train", "--recipe", tmp_path / "recipe.json", "--out", tmp_path / "out")
+        self.refused(capsys, "sweep", tmp_path / "recipe.json", "--out", tmp_path / "out")
+        assert not (tmp_path / "out").exists()
+
+    def test_not_by_a_search(self, evil, capsys, tmp_path):
+        search = SearchFolder(tmp_path / "search")
+        search.begin(Plan(Run(evil), {}, trials=1, seed=0, backend="reference"))
+        self.refused(capsys, "tune", "--resume", search.path)
+
+    def test_not_by_a_checkpoint(self, parts, evil, capsys, tmp_path):
+        header, body = parts
+        run = json.loads(header["__metadata__"]["run"]) | {"task": evil}
+        header["__metadata__"]["run"] = json.dumps(run)
+        path = tmp_path / "stranger.safetensors"
+        path.write_bytes(packed(header, body))
+        self.refused(capsys, "evaluate", path)
+
+    @pytest.mark.parametrize("task", ["../evil", "ham.runs", "os", "/etc/passwd", "evil.py", "\x00", ""])
+    def test_not_by_a_name(self, parts, capsys, tmp_path, task):
+        header, body = parts
+        run = json.loads(header["__metadata__"]["run"]) | {"task": task}
+        header["__metadata__"]["run"] = json.dumps(run)
+        path = tmp_path / "stranger.safetensors"
+        path.write_bytes(packed(header, body))
+        assert main(["evaluate", str(path)]) == 2
+        assert "no task is named" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "x" * 5000,
+        "a/" * 3000,
+        "\x00",
+        "..",
+        "/",
+        "",
+        "\n",
+        "~",
+        "no\udcffname",
+        "/proc/self/mem",
+        "/dev/null",
+    ],
+)
+def test_names_that_are_no_models(name, capsys):
+    """As names of models, of files of questions, of run folders and of recipes."""
+    for words in (
+        ["evaluate", name], ["solve", "sort", "--file", name], ["train", "--resume", name],
+        ["train", "--recipe", name], ["solve", "sort", "1:1", "--model", name or "/"],
+    ):  # fmt: skip
+        assert main(words) == 2
+        assert capsys.readouterr().err.count("\n") == 1
+
+
+def test_a_model_of_another_task_is_not_asked(folder, capsys):
+    assert main(["solve", "sort", "1:1", "--model", str(folder.path)]) == 2
+    assert "was trained on reverse, not on sort" in capsys.readouterr().err
+    assert main(["evaluate", str(folder.path), "--task", "stack"]) == 2
+    assert capsys.readouterr().err.count("\n") == 1
+
+
+def test_bytes_are_counted_before_they_are_read(tmp_path):
+    (tmp_path / "x").write_bytes(bytes(11))
+    assert read_bytes(tmp_path / "x", 11) == bytes(11)
+    with pytest.raises(InputError, match="has 11 bytes; at most 10 are read"):
+        read_bytes(tmp_path / "x", 10)
