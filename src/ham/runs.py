@@ -114,6 +114,8 @@ class RunFolder:
                 if type(record.get(name)) is not kind:
                     found = repr(record[name]) if name in record else "nothing"
                     raise InputError(f"{where}: {name} should be of type {kind.__name__}, got {found}")
+            if min(record["epoch"], record["leaves"]) < 1:
+                raise InputError(f"{where}: epoch and leaves should be at least 1")
             records.append(record)
         return records
 
