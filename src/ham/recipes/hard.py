@@ -6,7 +6,7 @@ from ham.config import Architecture, Run, Training
 
 
 def reverse() -> Run:
-    return Run("reverse", training=Training(epochs=16, finish=6))
+    return Run("reverse", Architecture(hidden=40), _peers(4, epochs=30, finish=10))
 
 
 def search() -> Run:
