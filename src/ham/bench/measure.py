@@ -5,6 +5,8 @@ from __future__ import annotations
 import logging
 import os
 import platform
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -18,7 +20,7 @@ from ham.bench.flops import episode_flops, sgemm_jobs
 from ham.bench.timing import Job, interleaved, running_on
 from ham.bench.work import Trainer, Work
 from ham.errors import InputError
-from ham.ops import Backend, native
+from ham.ops import native
 
 _log = logging.getLogger("ham")
 
@@ -53,7 +55,7 @@ QUICK = Plan(
     sizes=(32,),
     memories=(1 << 5, 1 << 10, 1 << 20),
     batches=2,
-    repetitions=5,
+    repetitions=8,
     compile_limit=0,
 )
 
@@ -114,7 +116,7 @@ def measure(plan: Plan) -> Measured:
             missing["jax"][leaves] = why_no_jax
         else:
             jobs["jax"] = peers.jax_job(peer, _work(leaves, plan))
-        for name, seconds in interleaved(jobs, plan.repetitions).items():
+        for name, seconds in interleaved(jobs, plan.repetitions, within=ENGINES).items():
             steps[name][leaves] = seconds
         if plan.compile_limit <= 0:
             missing["compile"][leaves] = "left out"
@@ -151,20 +153,21 @@ def _work(leaves: int, plan: Plan) -> list[Work]:
     return [Work.draw(rng, leaves) for _ in range(plan.batches)]
 
 
+ENGINES: dict[str, Callable[[], AbstractContextManager]] = {
+    "native": partial(running_on, "native", 1),
+    "native 2": partial(running_on, "native", 2),
+    "eager": partial(running_on, "reference", 1),
+}
+
+
 def _engine_jobs(leaves: int, plan: Plan) -> dict[str, Job]:
     """A training step on each of the same batches for each engine, which has its own weights."""
     work = _work(leaves, plan)
-
-    def job(engine: Backend, threads: int) -> Job:
+    jobs: dict[str, Job] = {}
+    for name in ENGINES:
         trainer = Trainer()
-
-        def step(one: Work) -> None:
-            with running_on(engine, threads):
-                trainer.step(one)
-
-        return [partial(step, one) for one in work]
-
-    return {"native": job("native", 1), "native 2": job("native", 2), "eager": job("reference", 1)}
+        jobs[name] = [partial(trainer.step, one) for one in work]
+    return jobs
 
 
 def _rates(plan: Plan) -> tuple[float, float]:
@@ -174,7 +177,8 @@ def _rates(plan: Plan) -> tuple[float, float]:
         op = partial(Trainer().cost, work)
         products = sgemm_jobs()
         jobs = {"op": [op]} | {name: [job] for name, (job, _) in products.items()}
-        seconds = interleaved(jobs, 3 * plan.repetitions)
+        # Cheap, and what disturbs it comes in spells: long enough to outlast one.
+        seconds = interleaved(jobs, 8 * plan.repetitions)
     episode = FULL_LANES * episode_flops(plan.reference) / seconds["op"]
     return episode, max(operations / seconds[name] for name, (_, operations) in products.items())
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 import torch
 
@@ -18,17 +18,28 @@ TURN = 0.04
 """Seconds that one job runs before the next has its turn; its caches are warm for most of it."""
 
 
-def interleaved(jobs: Mapping[str, Job], repetitions: int, turn: float = TURN) -> dict[str, float]:
-    """Seconds of a call of each job: the best of each call's repetitions, averaged over its calls."""
+def interleaved(
+    jobs: Mapping[str, Job],
+    repetitions: int,
+    turn: float = TURN,
+    within: Mapping[str, Callable[[], AbstractContextManager]] | None = None,
+) -> dict[str, float]:
+    """Seconds of a call of each job: the best of each call's repetitions, averaged over its calls.
+
+    `within` gives what a job's turn is to happen in, which is not timed.
+    """
+    contexts = {name: (within or {}).get(name, nullcontext) for name in jobs}
     rounds, best = {}, {}
     for name, job in jobs.items():
-        _times(job)
-        best[name] = _times(job)
+        with contexts[name]():
+            _times(job)
+            best[name] = _times(job)
         rounds[name] = max(1, round(turn / max(sum(best[name]), 1e-9)))
     for _ in range(repetitions):
         for name, job in jobs.items():
-            for _ in range(rounds[name]):
-                best[name] = list(map(min, best[name], _times(job)))
+            with contexts[name]():
+                for _ in range(rounds[name]):
+                    best[name] = list(map(min, best[name], _times(job)))
     return {name: sum(times) / len(times) for name, times in best.items()}
 
 

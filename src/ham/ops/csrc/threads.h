@@ -52,10 +52,10 @@ class Pool {
     tasks_.store(tasks, std::memory_order_relaxed);
     workers_.store(workers, std::memory_order_relaxed);
     done_.store(0, std::memory_order_relaxed);
-    uint64_t round = (next_.load(std::memory_order_relaxed) >> 32) + 1;
+    uint64_t round = (left_.load(std::memory_order_relaxed) >> 32) + 1;
     {
       std::lock_guard<std::mutex> lock(mutex_);
-      next_.store(round << 32, std::memory_order_release);
+      left_.store(round << 32 | static_cast<uint64_t>(tasks), std::memory_order_release);
     }
     if (workers > 1) posted_.notify_all();
     work(round, 0);
@@ -63,19 +63,18 @@ class Pool {
   }
 
  private:
-  // `next_` holds the round and the next task of it: whoever comes late to a round finds another number
-  // there, or no task, and never sees a task that is no longer alive.
+  // `left_` holds the round and how many of its tasks nobody has taken yet, in one word: whoever comes late
+  // to a round finds another number there, or none left. A task that was taken keeps its round alive until
+  // it is done, so what it needs is read only then.
   void work(uint64_t round, int64_t worker) {
-    uint64_t next = next_.load(std::memory_order_acquire);
-    while (next >> 32 == round) {
-      const Task* task = task_.load(std::memory_order_relaxed);
-      int64_t index = static_cast<int64_t>(next & 0xFFFFFFFF);
-      if (index >= tasks_.load(std::memory_order_relaxed) || worker >= workers_.load(std::memory_order_relaxed))
-        return;
-      if (!next_.compare_exchange_weak(next, next + 1, std::memory_order_acq_rel)) continue;
-      (*task)(index, worker);
+    uint64_t left = left_.load(std::memory_order_acquire);
+    while (left >> 32 == round && (left & 0xFFFFFFFF) && worker < workers_.load(std::memory_order_relaxed)) {
+      if (!left_.compare_exchange_weak(left, left - 1, std::memory_order_acq_rel, std::memory_order_acquire))
+        continue;
+      int64_t index = tasks_.load(std::memory_order_relaxed) - static_cast<int64_t>(left & 0xFFFFFFFF);
+      (*task_.load(std::memory_order_relaxed))(index, worker);
       done_.fetch_add(1, std::memory_order_release);
-      next = next_.load(std::memory_order_acquire);
+      left = left_.load(std::memory_order_acquire);
     }
   }
 
@@ -92,13 +91,13 @@ class Pool {
     using Clock = std::chrono::steady_clock;
     auto awake_until = Clock::now() + std::chrono::microseconds(200);
     do {
-      uint64_t round = next_.load(std::memory_order_acquire) >> 32;
+      uint64_t round = left_.load(std::memory_order_acquire) >> 32;
       if (round != seen) return round;
       std::this_thread::yield();
     } while (Clock::now() < awake_until);
     std::unique_lock<std::mutex> lock(mutex_);
-    posted_.wait(lock, [&] { return next_.load(std::memory_order_acquire) >> 32 != seen; });
-    return next_.load(std::memory_order_acquire) >> 32;
+    posted_.wait(lock, [&] { return left_.load(std::memory_order_acquire) >> 32 != seen; });
+    return left_.load(std::memory_order_acquire) >> 32;
   }
 
   const pid_t process_ = getpid();
@@ -108,7 +107,7 @@ class Pool {
   std::condition_variable posted_;
   std::atomic<const Task*> task_{nullptr};
   std::atomic<int64_t> tasks_{0}, workers_{0}, done_{0};
-  std::atomic<uint64_t> next_{0};
+  std::atomic<uint64_t> left_{0};
 };
 
 // The pool for one call; a call that finds it taken does its tasks by itself.
