@@ -132,3 +132,10 @@ def test_the_papers_ranges():
     assert lengths_for(8, 32) == (1, 8)
     # "[2n + 1, 4n]" for n = 32.
     assert lengths_for(128, 32) == (65, 128)
+
+
+def test_an_interval_holds_its_own_error_to_the_last_bit():
+    for examples in range(1, 400):
+        for wrong in (0, 1, examples):
+            low, high = wilson(wrong, examples)
+            assert 0 <= low <= 100 * wrong / examples <= high <= 100

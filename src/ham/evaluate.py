@@ -60,7 +60,8 @@ def wilson(wrong: int, examples: int, z: float = 1.959964) -> tuple[float, float
     scale = 1 + z * z / examples
     middle = (share + z * z / (2 * examples)) / scale
     half = z / scale * math.sqrt(share * (1 - share) / examples + z * z / (4 * examples * examples))
-    return 100 * max(middle - half, 0.0), 100 * min(middle + half, 1.0)
+    # By rounding a bound may miss 0 or 1, and then the share itself, which plots of errors do not take.
+    return 100 * min(max(middle - half, 0.0), share), 100 * max(min(middle + half, 1.0), share)
 
 
 def lengths_for(leaves: int, trained_on: int) -> tuple[int, int]:
