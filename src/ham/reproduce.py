@@ -70,7 +70,7 @@ class Cell:
     def text(self) -> str:
         """Our error with its 95% interval, and the paper's."""
         low, high = wilson(self.wrong, self.examples)
-        ours = f"{self.error:.3g}% [{low:.2g}, {high:.2g}]"
+        ours = f"{self.error:.3g}% [{low:.3g}, {high:.3g}]"
         return ours if self.paper is None else f"{ours} · paper {self.paper:g}%"
 
 
