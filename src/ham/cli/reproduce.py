@@ -173,7 +173,7 @@ def _trained(pairs: Sequence[tuple[Column, str]], seeds: int, folder: Path, work
 
 
 def _time(seconds: float) -> str:
-    """>>> _time(7500)
+    """>>> _time(7500.0)
     '2 h 5 min'
     """
     minutes = max(round(seconds / 60), 1)
