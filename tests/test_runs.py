@@ -61,7 +61,7 @@ def test_one_process_trains_in_a_folder(folder):
     with folder.locked():
         other = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
         assert "another process is training in" in other.stderr
-        with pytest.raises(InputError, match="another process"), folder.locked():
+        with pytest.raises(InputError, match="another process"), RunFolder(folder.path).locked():
             pass
     with folder.locked():
         pass
@@ -210,3 +210,14 @@ def test_what_cannot_be_found_is_said(tmp_path):
         runs.find("nowhere")
     with pytest.raises(InputError, match="holds no checkpoint"):
         runs.find(tmp_path)
+
+
+def test_who_holds_a_folder_can_begin_a_run_in_it_and_nobody_else(tmp_path):
+    folder = RunFolder(tmp_path / "run")
+    folder.path.mkdir()
+    with folder.locked():
+        folder.begin(Run("sort"))
+        with pytest.raises(InputError, match="another process"), RunFolder(folder.path).locked():
+            pass
+    with RunFolder(folder.path).locked():
+        pass

@@ -60,6 +60,7 @@ class RunFolder:
 
     def __init__(self, path: str | Path):
         self.path = Path(path)
+        self._held = False
 
     def begin(self, run: Run) -> None:
         """Start a new run here; a folder that already holds one is left alone."""
@@ -79,7 +80,13 @@ class RunFolder:
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Hold the folder for one training process; the system lets go of it if the process dies."""
+        """Hold the folder for one training process; the system lets go of it if the process dies.
+
+        Who holds it already goes on holding it.
+        """
+        if self._held:
+            yield
+            return
         try:
             lock = (self.path / ".lock").open("w")
         except OSError as error:
@@ -90,7 +97,11 @@ class RunFolder:
             except OSError:
                 raise InputError(f"another process is training in {self.path}") from None
             self._tidy()
-            yield
+            self._held = True
+            try:
+                yield
+            finally:
+                self._held = False
 
     def _tidy(self) -> None:
         """Remove what a killed process had not finished writing; its owner held the lock we hold now."""
