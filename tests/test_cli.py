@@ -1,5 +1,6 @@
 """The command line from outside: what it prints, what it leaves on disk, its exit codes."""
 
+import functools
 import io
 import json
 import logging
@@ -70,8 +71,16 @@ def trained(tmp_path_factory):
 def in_process(*argv, **kwargs):
     """The installed console script in a process of its own."""
     environment = {**os.environ, "HAM_BACKEND": "reference", **kwargs.pop("env", {})}
+    # A shell starts what it runs in the background deaf to Ctrl-C, and that is inherited.
+    hearing = functools.partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
     return subprocess.Popen(
-        [HAM, *map(str, argv)], text=True, stdout=-1, stderr=-1, env=environment, **kwargs
+        [HAM, *map(str, argv)],
+        text=True,
+        stdout=-1,
+        stderr=-1,
+        env=environment,
+        preexec_fn=hearing,
+        **kwargs,
     )
 
 
