@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -17,6 +18,9 @@ from ham.learn.objective import Examples
 from ham.nn import Model
 from ham.tasks import Task
 from ham.tree import depth_of
+
+if TYPE_CHECKING:
+    from ham.runs import Trained
 
 LARGEST_BATCH = 500
 LEAVES_AT_ONCE = 1 << 17
@@ -71,6 +75,27 @@ def lengths_for(leaves: int, trained_on: int) -> tuple[int, int]:
     ((1, 32), (65, 128))
     """
     return (1, leaves) if leaves <= trained_on else (leaves // 2 + 1, leaves)
+
+
+def evaluate_at(
+    trained: Trained,
+    leaves: int,
+    *,
+    examples: int,
+    rng: np.random.Generator,
+    lengths: tuple[int, int] | None = None,
+    progress: Callable[[int], None] | None = None,
+) -> Score:
+    """A trained model in a memory of some size, on inputs of the paper's lengths for it or of others."""
+    return evaluate(
+        trained.model,
+        trained.task,
+        leaves=leaves,
+        lengths=lengths or lengths_for(leaves, trained.run.training.leaves),
+        examples=examples,
+        rng=rng,
+        progress=progress,
+    )
 
 
 def evaluate(

@@ -13,7 +13,7 @@ import numpy as np
 from ham import recipes
 from ham.complexity import Cost
 from ham.errors import InputError
-from ham.evaluate import Score, evaluate, lengths_for, wilson
+from ham.evaluate import Score, evaluate_at, wilson
 from ham.learn.loop import TEST
 from ham.runs import PRETRAINED, RunFolder, Trained, load, shipped, write_whole
 
@@ -140,15 +140,7 @@ def score_of(trained: Trained, split: Split, *, examples: int, seed: int) -> tup
     leaves = trained_on if split == "test" else 4 * trained_on
     # The words after the seed keep the examples of different cells apart.
     rng = np.random.default_rng([TEST, seed, leaves, *trained.task.name.encode()])
-    score = evaluate(
-        trained.model,
-        trained.task,
-        leaves=leaves,
-        lengths=lengths_for(leaves, trained_on),
-        examples=examples,
-        rng=rng,
-    )
-    return score, leaves
+    return evaluate_at(trained, leaves, examples=examples, rng=rng), leaves
 
 
 def write(folder: Path, found: list[Cell], costs: list[Cost], seed: int) -> None:

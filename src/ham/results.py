@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from ham.evaluate import evaluate, lengths_for
+from ham.evaluate import evaluate_at
 from ham.learn.loop import TEST
 from ham.pretrained import seeds_of
 from ham.reproduce import PAPER, Column, Text, markdown, recipe_of, shipped_models
@@ -81,14 +81,11 @@ def write_document(
 def by_length(path: Path, seed: int) -> Iterable[Measured]:
     """Errors of a model on inputs of the trained length and up to 32 times that."""
     trained = load(path)
-    trained_on = trained.run.training.leaves
     for times in TIMES_LONGER:
-        leaves = times * trained_on
-        score = evaluate(
-            trained.model,
-            trained.task,
-            leaves=leaves,
-            lengths=lengths_for(leaves, trained_on),
+        leaves = times * trained.run.training.leaves
+        score = evaluate_at(
+            trained,
+            leaves,
             examples=max(SYMBOLS_FOR_A_POINT // leaves, 50),
             rng=np.random.default_rng([TEST, seed, leaves, *trained.task.name.encode()]),
         )

@@ -22,7 +22,7 @@ import numpy as np
 from ham import recipes
 from ham.config import Run
 from ham.errors import InputError
-from ham.runs import CONFIG, PRETRAINED, RunFolder
+from ham.runs import CONFIG, PRETRAINED, RunFolder, quality
 
 LOG = "log.txt"
 CALIBRATION = "sort"
@@ -142,16 +142,5 @@ def _train(job: Job, started: Callable[[subprocess.Popen], None]) -> float:
 
 
 def best_of(found: Sequence[Path]) -> Path:
-    """The run whose kept epoch validated best: larger tree, then error, then loss."""
-    return max(found, key=lambda path: validation(RunFolder(path)))
-
-
-def validation(folder: RunFolder) -> tuple[int, float, float]:
-    """What runs are compared by: the tree that the kept epoch was validated on, minus its error, minus its loss."""
-    kept = [record for record in folder.metrics() if record["best"]]
-    if not kept:
-        raise InputError(f"{folder.path} has no finished epoch")
-    return kept[-1]["leaves"], -kept[-1]["error"], -kept[-1]["loss"]
-
-
-__all__ = ["Job", "best_of", "estimate", "jobs", "slowness", "train_all", "validation"]
+    """The run whose kept epoch validated best."""
+    return max(found, key=lambda path: quality(RunFolder(path).kept()))

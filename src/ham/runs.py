@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import fcntl
 import json
+import math
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -44,6 +45,12 @@ LARGEST_FILE = 1 << 30
 RECORD = {"epoch": int, "phase": str, "leaves": int, "best": bool}
 RECORD |= dict.fromkeys(("error", "bit_error", "loss", "train_error", "entropy", "seconds"), float)
 """What is read again of an epoch's record, and its type."""
+
+
+def quality(record: Mapping[str, Any]) -> tuple[int, float, float]:
+    """How epochs, and runs, are compared: larger trees first, then error, then loss."""
+    loss = record["loss"] if math.isfinite(record["loss"]) else math.inf
+    return record["leaves"], -record["error"], -loss
 
 
 @dataclass(frozen=True)
@@ -129,6 +136,13 @@ class RunFolder:
                 raise InputError(f"{where}: epoch and leaves should be at least 1")
             records.append(record)
         return records
+
+    def kept(self) -> dict:
+        """The record of the epoch whose weights are in the checkpoint."""
+        kept = [record for record in self.metrics() if record["best"]]
+        if not kept:
+            raise InputError(f"none of the epochs in {self.path} is recorded as the best")
+        return kept[-1]
 
     def write_metrics(self, records: list[dict]) -> None:
         lines = "".join(json.dumps(record) + "\n" for record in records)

@@ -88,16 +88,15 @@ def row(
     import numpy as np
 
     from ham import show
-    from ham.evaluate import evaluate, lengths_for
+    from ham.evaluate import evaluate_at, lengths_for
     from ham.learn.loop import TEST
 
     low, high = lengths or lengths_for(leaves, trained.run.training.leaves)
     started = time.monotonic()
     with show.counting(f"n = {leaves}", examples) as progress:
-        score = evaluate(
-            trained.model,
-            trained.task,
-            leaves=leaves,
+        score = evaluate_at(
+            trained,
+            leaves,
             lengths=(low, high),
             examples=examples,
             rng=np.random.default_rng([TEST, seed]),

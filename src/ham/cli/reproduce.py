@@ -162,8 +162,9 @@ def _trained(pairs: Sequence[tuple[Column, str]], seeds: int, folder: Path, work
             print(f"Not counted, for want of a log: {', '.join(unknown)}.")
         with show.counting("runs", len(todo)) as count:
             for job, took in retrain.train_all(todo, workers):
-                leaves, error, _ = retrain.validation(RunFolder(job.path))
-                said = f"validation error {show.percent(-error)} with {leaves} leaves, {_time(took)}"
+                kept = RunFolder(job.path).kept()
+                error = show.percent(kept["error"])
+                said = f"validation error {error} with {kept['leaves']} leaves, {_time(took)}"
                 print(f"{job.name}, seed {job.run.seed}: {said}", flush=True)
                 count(1)
     by_name: dict[str, list[Path]] = {}

@@ -193,9 +193,7 @@ def _batches_done(folder: RunFolder, run: Run) -> int:
 
 
 def _summary(folder: RunFolder, run: Run, path: Path) -> str:
-    best = next((record for record in reversed(folder.metrics()) if record["best"]), None)
-    if best is None:
-        raise InputError(f"{path} is damaged: none of its epochs is recorded as the best")
+    best = folder.kept()
     reached = "" if best["leaves"] == run.training.leaves else f" (of {run.training.leaves} wanted)"
     return (
         f"best validation error {best['error']:.2f}% with {best['leaves']} leaves{reached}; "

@@ -22,7 +22,7 @@ import numpy as np
 from ham import recipes
 from ham.config import Run
 from ham.errors import InputError
-from ham.evaluate import evaluate, lengths_for
+from ham.evaluate import evaluate_at, lengths_for
 from ham.learn.loop import TEST
 from ham.retrain import best_of
 from ham.runs import CHECKPOINT, CONFIG, METRICS, PRETRAINED, RunFolder, load, read_text, write_whole
@@ -51,20 +51,12 @@ def publish(name: str, runs: Sequence[Path], examples: int = 2500) -> Path:
 def of_seed(path: Path, examples: int) -> dict[str, Any]:
     """What one run came to: its validation, which may choose, and its errors on test inputs, which may not."""
     trained = load(path)
-    records = RunFolder(path).metrics()
-    kept = [record for record in records if record["best"]][-1]
-    trained_on = trained.run.training.leaves
+    records, kept = RunFolder(path).metrics(), RunFolder(path).kept()
     errors = {}
-    for split, leaves in (("test", trained_on), ("generalisation", 4 * trained_on)):
-        score = evaluate(
-            trained.model,
-            trained.task,
-            leaves=leaves,
-            lengths=lengths_for(leaves, trained_on),
-            examples=examples,
-            rng=np.random.default_rng([TEST, CARD_SEED, leaves]),
-        )
-        errors[split] = score.error
+    for split, times in (("test", 1), ("generalisation", 4)):
+        leaves = times * trained.run.training.leaves
+        rng = np.random.default_rng([TEST, CARD_SEED, leaves])
+        errors[split] = evaluate_at(trained, leaves, examples=examples, rng=rng).error
     return {
         "seed": trained.run.seed,
         "leaves": kept["leaves"],
@@ -86,8 +78,7 @@ def card(folder: Path, name: str, examples: int) -> str:
     """The text of a model's card, its errors measured anew."""
     trained = load(folder / CHECKPOINT)
     run = trained.run
-    epochs = RunFolder(folder).metrics()
-    kept = [epoch for epoch in epochs if epoch["best"]][-1]
+    epochs, kept = RunFolder(folder).metrics(), RunFolder(folder).kept()
     seeds = seeds_of(name)
     lines = [
         f"# {name}",
@@ -108,16 +99,10 @@ def card(folder: Path, name: str, examples: int) -> str:
     ]
     for times in TIMES_LONGER:
         leaves = times * run.training.leaves
+        rng = np.random.default_rng([TEST, CARD_SEED, leaves])
+        score = evaluate_at(trained, leaves, examples=examples, rng=rng)
         low, high = lengths_for(leaves, run.training.leaves)
         low = high if trained.task.online else low
-        score = evaluate(
-            trained.model,
-            trained.task,
-            leaves=leaves,
-            lengths=(low, high),
-            examples=examples,
-            rng=np.random.default_rng([TEST, CARD_SEED, leaves]),
-        )
         bounds = " – ".join(f"{bound:.2f}%" for bound in score.interval)
         lines.append(
             f"| {leaves} | {low} – {high} | {score.wrong} | {score.error:.2f}% | {bounds} | {score.bit_error:.4f}% |"

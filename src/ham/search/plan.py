@@ -21,7 +21,7 @@ from typing import Any, Literal
 from ham import tasks
 from ham.config import FORMAT, Run
 from ham.errors import InputError
-from ham.runs import CONFIG, RunFolder, read_text, write_whole
+from ham.runs import CONFIG, RunFolder, quality, read_text, write_whole
 from ham.search import space as spaces
 from ham.search.space import Space
 from ham.tree import capacity_for
@@ -242,12 +242,6 @@ class Outcome:
         finish = sum(record["phase"] == "finish" for record in self.records)
         training = replace(self.run.training, epochs=max(self.epochs, 1), finish=finish)
         return replace(self.run, training=training)
-
-
-def quality(record: dict[str, Any]) -> tuple[int, float, float]:
-    """How epochs, and trials, are compared: larger trees first, then error, then loss."""
-    loss = record["loss"] if math.isfinite(record["loss"]) else math.inf
-    return record["leaves"], -record["error"], -loss
 
 
 def ranked(outcomes: Sequence[Outcome]) -> list[Outcome]:

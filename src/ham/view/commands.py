@@ -151,7 +151,7 @@ def measured(path: Path, sizes: tuple[int, ...], examples: int) -> list[Any]:
     import numpy as np
     import torch
 
-    from ham.evaluate import evaluate, lengths_for
+    from ham.evaluate import evaluate_at
     from ham.runs import load
     from ham.view.plots import Measured
 
@@ -159,11 +159,8 @@ def measured(path: Path, sizes: tuple[int, ...], examples: int) -> list[Any]:
     trained = load(path)
     points = []
     for leaves in sorted(set(sizes)):
-        lengths = lengths_for(leaves, trained.run.training.leaves)
         rng = np.random.default_rng([PLOTTING, leaves])
-        score = evaluate(
-            trained.model, trained.task, leaves=leaves, lengths=lengths, examples=examples, rng=rng
-        )
+        score = evaluate_at(trained, leaves, examples=examples, rng=rng)
         points.append(Measured(leaves, score.error, *score.interval))
     return points
 

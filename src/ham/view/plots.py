@@ -78,8 +78,8 @@ def error_by_length(
             sizes = [point.leaves for point in points]
             # At 0 and 100% the interval ends at the error itself, but for rounding.
             bars = [
-                [max(point.error - point.low, 0.0) for point in points],
-                [max(point.high - point.error, 0.0) for point in points],
+                [point.error - point.low for point in points],
+                [point.high - point.error for point in points],
             ]
             errors = [point.error for point in points]
             axes.errorbar(sizes, errors, bars, label=name, marker=".", capsize=3, elinewidth=0.8, **look)
