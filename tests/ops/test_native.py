@@ -475,6 +475,13 @@ class TestRefusals:
         with pytest.raises(TypeError, match=message):
             self.call(**{name: change})
 
+    def test_more_soft_steps_than_a_tape_can_count(self):
+        long = dict(timesteps=lambda _: 1 << 31, every=lambda _: 1 << 31)
+        with pytest.raises(
+            InputError, match="leaves times timesteps must be at most 2,147,483,648, got 4 and"
+        ):
+            self.call(soft=lambda _: True, uniforms=lambda _: None, **long)
+
     def test_single_accesses(self):
         memory = HAM(3, 4, 5)
         tree, query = torch.zeros(2, 8, 5), torch.zeros(2, 4)

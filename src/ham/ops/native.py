@@ -412,6 +412,11 @@ def _run_episode(
     check_range("durations", durations, 0, timesteps)
     if soft and uniforms is not None:
         raise InputError("soft attention decides nothing: uniforms must be None")
+    if soft and leaves * timesteps > LARGEST:
+        raise InputError(
+            f"soft attention visits all leaves: leaves times timesteps must be at most {LARGEST:,}, "
+            f"got {leaves} and {timesteps}"
+        )
     if uniforms is not None:
         if uniforms.dim() == 3 and uniforms.shape[1] > timesteps:
             uniforms = uniforms[:, :timesteps]

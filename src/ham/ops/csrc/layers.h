@@ -268,7 +268,8 @@ inline void search_gradient(const Model& model, float* gradients, const float* d
     add_gradient(model.search[1], gradients, d_logit, 1, hidden, model.search_width(), panels);
 }
 
-// WRITE after its first layer, which is `hidden`, or `mix` in a model of depth 1; `mix` becomes [candidate; gate].
+// WRITE after its first layer, whose result is in `hidden`, or in `mix` if that is the only one;
+// `mix` becomes [candidate; gate].
 HAM_INLINE void write_rest(const Model& model, float* written, float* mix, const float* hidden,
                            const float* value) {
   int64_t width = model.shape.width;

@@ -2,7 +2,8 @@
 // leaves and JOIN at all inner nodes. README.md beside this folder derives it.
 //
 // All lanes visit all nodes, so a tree is panels in heap order, and the two children of a node lie
-// side by side: they are JOIN's input as they are. A tape keeps the tree of every timestep.
+// side by side: they are JOIN's input as they are. The tape keeps the tree of every timestep; the
+// first layers of SEARCH and WRITE are computed again, which takes as long as to fetch them.
 
 #include <algorithm>
 
@@ -15,12 +16,9 @@ namespace {
 constexpr int64_t kNodeBlock = 32;
 
 struct Tape : ControllerTape {
-  int64_t search_width;
   float* trees;          // [timestep][2 leaves][width]
   float* reach;          // [timestep][2 leaves]: the probability of coming by a node
   float* right;          // [timestep][leaves]: of going right at an inner node
-  float* search_hidden;  // [timestep][leaves][hidden]
-  float* write_hidden;   // [timestep][leaves][2 hidden]
   float* mix;            // [timestep][leaves][2 width]
   float* join_hidden;    // [timestep][leaves][hidden]: of the JOINs that made this timestep's tree
   float* inputs;         // [leaf][bits]
@@ -28,15 +26,13 @@ struct Tape : ControllerTape {
 
   void lay_out(Arena& arena, const Model& model, const Chunk& chunk, int64_t every, bool keep) {
     ControllerTape::lay_out(arena, model.shape, chunk.steps, every, keep);
-    search_width = model.deep() ? model.search_width() : 0;
     int64_t n = shape.leaves, d = shape.width, h = shape.hidden;
     int64_t steps = keep ? chunk.steps : 1, updates = keep ? chunk.updates : 1;
-    int64_t made = keep ? chunk.updates + 1 : 1, embeds = keep ? chunk.filled : 1, each = keep ? n : 1;
+    int64_t made = keep ? chunk.updates + 1 : 1, each = keep ? n : 1;
+    int64_t embeds = keep ? chunk.filled : 1;
     trees = arena.panels(made * 2 * n, d);
     reach = arena.panels(steps * 2 * n, 1);
     right = arena.panels(steps * n, 1);
-    search_hidden = arena.panels(steps * each, search_width);
-    write_hidden = arena.panels(updates * each, 2 * h);
     mix = arena.panels(updates * each, 2 * d);
     join_hidden = arena.panels(made * each, h);
     inputs = arena.panels(embeds, shape.bits);
@@ -47,17 +43,13 @@ struct Tape : ControllerTape {
     return trees + (at(t) * 2 * shape.leaves + node) * panel_floats(shape.width);
   }
   float* leaf(int64_t t, int64_t leaf) const { return tree(t, shape.leaves + leaf); }
-  float* reach_at(int64_t t, int64_t node) const { return reach + (at(t) * 2 * shape.leaves + node) * kLanes; }
+  float* reach_at(int64_t t, int64_t node) const {
+    return reach + (at(t) * 2 * shape.leaves + node) * kLanes;
+  }
   float* right_at(int64_t t, int64_t node) const { return right + (at(t) * shape.leaves + node) * kLanes; }
   // A layer's activations at a node: only backward looks at them again.
   float* activations(float* all, int64_t t, int64_t node, int64_t features) const {
     return all + at(t * shape.leaves + node) * panel_floats(features);
-  }
-  float* search_hidden_at(int64_t t, int64_t node) const {
-    return activations(search_hidden, t, node, search_width);
-  }
-  float* write_hidden_at(int64_t t, int64_t leaf) const {
-    return activations(write_hidden, t, leaf, 2 * shape.hidden);
   }
   float* mix_at(int64_t t, int64_t leaf) const { return activations(mix, t, leaf, 2 * shape.width); }
   float* join_hidden_at(int64_t t, int64_t node) const {
@@ -69,12 +61,13 @@ struct Tape : ControllerTape {
 
 struct ForwardScratch {
   ForestScratch rows;
-  float *half, *written, *output;
+  float *half, *hidden, *written, *output;
   Tape untaped;
 
   void lay_out(Arena& arena, const HamEpisode& e, const Model& model) {
     rows.lay_out(arena, e, false);
     half = arena.panels(1, std::max(model.search_width(), model.write.out));
+    hidden = arena.panels(1, 2 * model.shape.hidden);
     written = arena.panels(1, model.shape.width);
     output = arena.panels(1, model.shape.outputs);
     if (!e.taped) untaped.lay_out(arena, model, Chunk{}, 1, false);
@@ -86,7 +79,8 @@ void join_all(const Model& model, const Tape& tape, int64_t t) {
     join_forward(model, tape.tree(t, node), tape.join_hidden_at(t, node), tape.tree(t, 2 * node));
 }
 
-void build(const HamEpisode& e, const Model& model, const Forest& forest, const Chunk& chunk, const Tape& tape) {
+void build(const HamEpisode& e, const Model& model, const Forest& forest, const Chunk& chunk,
+           const Tape& tape) {
   LaneInputs inputs = inputs_of(e, chunk);
   zero_panel(tape.tree(0), model.shape.width);
   for (int64_t leaf = 0; leaf < model.shape.leaves; ++leaf) {
@@ -108,14 +102,14 @@ HAM_INLINE void add_scaled(float* to, const float* factor, const float* panel, i
     }
 }
 
-void attend_forward(const Model& model, const Tape& tape, int64_t t, float* half) {
+void attend_forward(const Model& model, const Tape& tape, int64_t t, const ForwardScratch& scratch) {
   int64_t n = model.shape.leaves;
-  query_half(model, model.search[0], half, tape.query(t));
+  query_half(model, model.search[0], scratch.half, tape.query(t));
   for (int v = 0; v < kLanes; v += kWidth) store(tape.reach_at(t, 1) + v, splat(1.f));
   for (int64_t node = 1; node < n; ++node) {
     float *right = tape.right_at(t, node), *below = tape.reach_at(t, 2 * node);
     const float* here = tape.reach_at(t, node);
-    search_forward(model, right, tape.search_hidden_at(t, node), tape.tree(t, node), half);
+    search_forward(model, right, scratch.hidden, tape.tree(t, node), scratch.half);
     for (int v = 0; v < kLanes; v += kWidth) {
       Vec p = sigmoid(load(right + v)), reach = load(here + v);
       store(right + v, p);
@@ -143,12 +137,12 @@ void update_forward(const Model& model, const Tape& tape, int64_t t, int64_t act
   query_half(model, model.write, scratch.half, tape.new_query(t));
   for (int64_t leaf = 0; leaf < n; ++leaf) {
     const float* old = tape.leaf(t, leaf);
-    float *hidden = tape.write_hidden_at(t, leaf), *mix = tape.mix_at(t, leaf);
+    float* mix = tape.mix_at(t, leaf);
     if (model.deep())
-      node_forward<Finish::relu>(model, model.write, hidden, old, scratch.half);
+      node_forward<Finish::relu>(model, model.write, scratch.hidden, old, scratch.half);
     else
       node_forward<Finish::none>(model, model.write, mix, old, scratch.half);
-    write_rest(model, scratch.written, mix, hidden, old);
+    write_rest(model, scratch.written, mix, scratch.hidden, old);
     Share share(tape.reach_at(t, n + leaf), active);
     float* made = tape.leaf(t + 1, leaf);
     for (int64_t f = 0; f < width; ++f)
@@ -186,7 +180,7 @@ void forward_chunk(const HamEpisode& e, const Model& model, const Chunk& chunk, 
   for (int64_t t = 0; t < chunk.steps; ++t) {
     forest.active = chunk.active(t);
     take_query(e, forest, chunk, tape, t);
-    attend_forward(model, tape, t, scratch.half);
+    attend_forward(model, tape, t, scratch);
     if (e.leaf) record_likeliest(e, chunk, forest.active, tape, t);
     controller_forward(e, model, forest, chunk, tape, t, scratch.output);
     if (t < chunk.updates) update_forward(model, tape, t, forest.active, scratch);
@@ -201,6 +195,8 @@ struct BackwardScratch : ControllerScratch {
   float* tree;     // [2 leaves][width]: the gradient of the tree
   float* reach;    // [2 leaves]
   float* written;  // [width]
+  float* half;     // [the wider first layer]
+  float* hidden;   // [node of a block][hidden]: SEARCH's or WRITE's, computed again
   // Gradients at pre-activations: of a block of nodes, then rings per timestep.
   float *search_first, *search_logit, *write_hidden, *mix, *joined, *join_hidden;
   float *search_half, *write_half;
@@ -214,6 +210,8 @@ struct BackwardScratch : ControllerScratch {
     tree = arena.panels(2 * n, d);
     reach = arena.panels(2 * n, 1);
     written = arena.panels(1, d);
+    half = arena.panels(1, std::max(model.search_width(), model.write.out));
+    hidden = arena.panels(block, 2 * h);
     search_first = arena.panels(block, model.search_width());
     search_logit = arena.panels(block, 1);
     write_hidden = arena.panels(block, 2 * h);
@@ -227,7 +225,9 @@ struct BackwardScratch : ControllerScratch {
   }
 };
 
-HAM_INLINE float* panel(float* panels, int64_t i, int64_t features) { return panels + i * panel_floats(features); }
+HAM_INLINE float* panel(float* panels, int64_t i, int64_t features) {
+  return panels + i * panel_floats(features);
+}
 
 // Blocks of the nodes [first, end): body(first of the block, how many).
 template <class Body>
@@ -257,12 +257,15 @@ void write_all_backward(const Model& model, const Tape& tape, int64_t t, int64_t
                         const BackwardScratch& scratch, float* d_half, float* gradients) {
   int64_t n = model.shape.leaves, d = model.shape.width, h = model.shape.hidden;
   int64_t first_width = model.write.out, gates = panel_floats(d);
+  if (model.deep()) query_half(model, model.write, scratch.half, tape.new_query(t));
   zero_panel(d_half, first_width);
   each_block(0, n, [&](int64_t first, int64_t count) {
     for (int64_t i = 0; i < count; ++i) {
       int64_t leaf = first + i;
       float *gradient = panel(scratch.tree, n + leaf, d), *d_reach = panel(scratch.reach, n + leaf, 1);
       const float *old = tape.leaf(t, leaf), *mix = tape.mix_at(t, leaf);
+      float* hidden = panel(scratch.hidden, i, 2 * h);
+      if (model.deep()) node_forward<Finish::relu>(model, model.write, hidden, old, scratch.half);
       Share share(tape.reach_at(t, n + leaf), active);
       for (int v = 0; v < kLanes; v += kWidth) {
         Vec p = load(share.lane + v), d_p = Vec{};
@@ -279,13 +282,13 @@ void write_all_backward(const Model& model, const Tape& tape, int64_t t, int64_t
       }
       const float* d_first =
           write_rest_backward(model, panel(scratch.mix, i, 2 * d), panel(scratch.write_hidden, i, 2 * h),
-                              scratch.written, mix, tape.write_hidden_at(t, leaf), old);
+                              scratch.written, mix, hidden, old);
       node_backward<Start::panel>(model, model.write, gradient, d_first);
       add_panel(d_half, d_first, first_width);
     }
     node_gradient(model, model.write, gradients, model.deep() ? scratch.write_hidden : scratch.mix,
                   tape.leaf(t, first), count);
-    write_rest_gradient(model, gradients, scratch.mix, tape.write_hidden_at(t, first), count);
+    write_rest_gradient(model, gradients, scratch.mix, scratch.hidden, count);
   });
 }
 
@@ -312,6 +315,7 @@ void attend_backward(const Model& model, const Tape& tape, int64_t t, const Back
       store(panel(scratch.reach, node, 1) + v, multiply_add(p, right, (1.f - p) * left));
     }
   }
+  if (model.deep()) query_half(model, model.search[0], scratch.half, tape.query(t));
   zero_panel(d_half, width);
   each_block(1, n, [&](int64_t first, int64_t count) {
     for (int64_t i = 0; i < count; ++i) {
@@ -322,11 +326,14 @@ void attend_backward(const Model& model, const Tape& tape, int64_t t, const Back
         Vec p = load(tape.right_at(t, node) + v), reach = load(tape.reach_at(t, node) + v);
         store(d_logit + v, reach * (load(below + kLanes + v) - load(below + v)) * p * (1.f - p));
       }
-      search_backward(model, d_first, panel(scratch.tree, node, d), d_logit, tape.search_hidden_at(t, node));
+      float* hidden = panel(scratch.hidden, i, width);
+      if (model.deep())
+        node_forward<Finish::relu>(model, model.search[0], hidden, tape.tree(t, node), scratch.half);
+      search_backward(model, d_first, panel(scratch.tree, node, d), d_logit, hidden);
       add_panel(d_half, d_first, width);
     }
-    search_gradient(model, gradients, scratch.search_first, scratch.search_logit,
-                    tape.search_hidden_at(t, first), tape.tree(t, first), count);
+    search_gradient(model, gradients, scratch.search_first, scratch.search_logit, scratch.hidden,
+                    tape.tree(t, first), count);
   });
 }
 
