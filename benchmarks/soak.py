@@ -66,7 +66,7 @@ def _drawn(name: str, extreme: str | None, rng: np.random.Generator) -> tuple[Ru
     kind, soft = (
         (hard, False) if rng.random() < 0.85 else one_of((hard, True), ("lstm", False), ("lstm+a", False))
     )
-    on_engine = kind == hard and not soft and native.available()
+    on_engine = kind == hard and native.available()
     engine = one_of(*["native"] * 9, "reference") if on_engine else "reference"
     model = Architecture(
         kind=kind,

@@ -77,21 +77,20 @@ def problems(draw, decisions=("forced",), largest=6) -> Problem:
     asked[draw(st.integers(0, batch - 1))] = longest
     lengths = torch.randint(0, leaves + 1, (batch,))
     lengths[0] = draw(st.sampled_from([0, leaves]))
+    kind = draw(st.sampled_from(decisions))
+    widths = dict(size=size, hidden=hidden, depth=depth, soft=kind == "soft")
     if draw(st.booleans()):
         every = draw(st.integers(1, 3))
-        model = LSTMHAM(
-            features, bits, cells=draw(WIDTHS), size=size, hidden=hidden, depth=depth, every=every
-        )
+        model = LSTMHAM(features, bits, cells=draw(WIDTHS), every=every, **widths)
         slots = leaves
     else:
         every = 1
-        model = RawHAM(features, bits, size=size, hidden=hidden, depth=depth)
+        model = RawHAM(features, bits, **widths)
         slots = longest
     for parameter in model.parameters():
         if parameter.dim() == 1:
             torch.nn.init.normal_(parameter, std=0.3)
     time = longest * every
-    kind = draw(st.sampled_from(decisions))
     uniforms = None
     if kind == "forced":
         uniforms = forced(torch.randint(0, leaves, (batch, time)), leaves)
@@ -127,6 +126,16 @@ def norm(errors: list[float]) -> float:
 @settings(max_examples=30)
 @given(problems(), st.booleans())
 def test_values_and_gradients_match_float64(problem, final_tree):
+    assert_matches_float64(problem, final_tree)
+
+
+@settings(max_examples=30)
+@given(problems(decisions=("soft",)), st.booleans())
+def test_soft_values_and_gradients_match_float64(problem, final_tree):
+    assert_matches_float64(problem, final_tree)
+
+
+def assert_matches_float64(problem, final_tree):
     right, right_gradients = problem.run("reference", torch.float64, final_tree=final_tree)
     plain, plain_gradients = problem.run("reference", final_tree=final_tree)
     found, gradients = problem.run("native", final_tree=final_tree)
@@ -152,7 +161,7 @@ def test_decisions_match_the_reference(problem):
 
 
 @settings(max_examples=10)
-@given(problems(decisions=("sampled", "greedy", "forced")))
+@given(problems(decisions=("sampled", "greedy", "forced", "soft")))
 def test_without_gradients_the_results_are_the_same_bits(problem):
     with_tape, _ = problem.run("native", final_tree=True)
     ham.set_backend("native")
@@ -189,9 +198,9 @@ def test_a_few_examples_alone_are_the_same_bits_as_in_a_chunk(model_class, width
         assert torch.equal(brief.outputs, alone.outputs)
 
 
-def big_problem(model_class=LSTMHAM, batch=70, leaves=32) -> Problem:
+def big_problem(model_class=LSTMHAM, batch=70, leaves=32, soft=False) -> Problem:
     torch.manual_seed(3)
-    model = model_class(10, 11)
+    model = model_class(10, 11, soft=soft)
     asked = torch.randint(0, leaves + 2, (batch,))
     asked[-1] = leaves + 1
     inputs = torch.randn(batch, leaves if model_class is LSTMHAM else leaves + 1, 10)
@@ -199,9 +208,10 @@ def big_problem(model_class=LSTMHAM, batch=70, leaves=32) -> Problem:
     return Problem(model, inputs, torch.randint(0, leaves + 1, (batch,)), asked, uniforms, leaves)
 
 
+@pytest.mark.parametrize("soft", [False, True])
 @pytest.mark.parametrize("model_class", [LSTMHAM, RawHAM])
-def test_the_number_of_threads_changes_no_bit(model_class):
-    problem = big_problem(model_class)
+def test_the_number_of_threads_changes_no_bit(model_class, soft):
+    problem = big_problem(model_class, soft=soft)
     before = torch.get_num_threads()
     runs = []
     try:
@@ -218,8 +228,9 @@ def test_the_number_of_threads_changes_no_bit(model_class):
             assert torch.equal(a, b)
 
 
-def test_an_example_does_not_depend_on_its_neighbours():
-    problem = big_problem()
+@pytest.mark.parametrize("soft", [False, True])
+def test_an_example_does_not_depend_on_its_neighbours(soft):
+    problem = big_problem(soft=soft)
     whole, _ = problem.run("native", final_tree=True)
     order = torch.randperm(70)
     shuffled = Problem(
@@ -235,8 +246,9 @@ def test_an_example_does_not_depend_on_its_neighbours():
         assert torch.equal(getattr(again, field), getattr(whole, field)[order]), field
 
 
-def test_two_episodes_alive_at_once():
-    problem = big_problem()
+@pytest.mark.parametrize("soft", [False, True])
+def test_two_episodes_alive_at_once(soft):
+    problem = big_problem(soft=soft)
     expected = problem.run("native")[1]
     ham.set_backend("native")
     losses = []
@@ -277,8 +289,9 @@ def test_parameters_changed_before_backward_are_noticed():
         episode.outputs.sum().backward()
 
 
-def test_nan_in_a_parameter_comes_out_where_the_reference_has_it():
-    problem = big_problem(batch=3, leaves=4)
+@pytest.mark.parametrize("soft", [False, True])
+def test_nan_in_a_parameter_comes_out_where_the_reference_has_it(soft):
+    problem = big_problem(batch=3, leaves=4, soft=soft)
     problem.asked[:] = 5
     for name in ("memory.join.0.weight", "memory.write.gate.0.bias", "controller.weight_hh"):
         model = copy.deepcopy(problem.model)
@@ -291,7 +304,39 @@ def test_nan_in_a_parameter_comes_out_where_the_reference_has_it():
         right, found = episodes
         for field in ("outputs", "turn_logits", "queries"):
             assert torch.equal(getattr(found, field).isnan(), getattr(right, field).isnan()), (name, field)
-        assert right.turn_logits.isnan().any()
+        assert (right.queries if soft else right.turn_logits).isnan().any()
+
+
+@pytest.mark.parametrize("model_class", [LSTMHAM, RawHAM])
+@pytest.mark.parametrize("leaves", [32, 64, 128])
+def test_soft_attention_to_more_leaves_than_a_block_holds(model_class, leaves):
+    torch.manual_seed(leaves)
+    model = model_class(3, 2, size=4, hidden=5, soft=True)
+    inputs = torch.randn(18, leaves, 3)
+    lengths, asked = torch.randint(0, leaves + 1, (18,)), torch.randint(0, 4, (18,))
+    asked[3] = 4
+    assert_matches_float64(Problem(model, inputs, lengths, asked, None, leaves), final_tree=True)
+
+
+def test_soft_attention_that_is_evaluated_keeps_no_tape():
+    """What a call asks for without gradients does not grow with the timesteps."""
+    ham.set_backend("native")
+    asked_for = []
+
+    class Counted(native.Workspace):
+        def __init__(self, floats):
+            asked_for.append(floats)
+            super().__init__(floats)
+
+    model = LSTMHAM(3, 2, size=4, hidden=5, soft=True)
+    with pytest.MonkeyPatch.context() as patch, torch.no_grad():
+        patch.setattr(native, "Workspace", Counted)
+        for symbols in (1, 50):
+            model(
+                torch.rand(5, 16, 3), torch.full((5,), 16), torch.full((5,), symbols), leaves=16, keep=False
+            )
+    assert len(asked_for) == 2
+    assert asked_for[0] == asked_for[1]
 
 
 @settings(max_examples=15)
@@ -377,6 +422,7 @@ class TestRefusals:
             uniforms=torch.rand(2, 3, 2),
             timesteps=3,
             every=1,
+            soft=False,
         )
         for name, change in changes.items():
             arguments[name] = change(arguments[name])
@@ -384,6 +430,9 @@ class TestRefusals:
 
     def test_what_is_right_passes(self):
         assert self.call()[0].shape == (2, 3, 2)
+        soft = self.call(soft=lambda _: True, uniforms=lambda _: None)
+        assert soft[0].shape == (2, 3, 2)
+        assert soft[1].shape == (2, 3, 0)
 
     @pytest.mark.parametrize(
         ("name", "change", "message"),
@@ -401,6 +450,7 @@ class TestRefusals:
             ("uniforms", lambda x: x[..., :1], r"uniforms must have shape \(2, 3, 2\)"),
             ("uniforms", lambda x: x * torch.inf, "uniforms must be finite"),
             ("every", lambda x: 0, "every must be at least 1"),
+            ("soft", lambda x: True, "soft attention decides nothing: uniforms must be None"),
             ("parameters", lambda x: x[:-1], "LSTM.HAM has 16 or 26 parameter tensors, got 25"),
             ("parameters", lambda x: [x[1], *x[1:]], "embed weight 1 must be a matrix"),
             ("parameters", lambda x: [*x[:8], torch.zeros(6, 7), *x[9:]], "search weight 1 must have shape"),
@@ -424,6 +474,13 @@ class TestRefusals:
     def test_types(self, name, change, message):
         with pytest.raises(TypeError, match=message):
             self.call(**{name: change})
+
+    def test_more_soft_steps_than_a_tape_can_count(self):
+        long = dict(timesteps=lambda _: 1 << 31, every=lambda _: 1 << 31)
+        with pytest.raises(
+            InputError, match="leaves times timesteps must be at most 2,147,483,648, got 4 and"
+        ):
+            self.call(soft=lambda _: True, uniforms=lambda _: None, **long)
 
     def test_single_accesses(self):
         memory = HAM(3, 4, 5)

@@ -108,21 +108,23 @@ def episodes(draw):
     torch.manual_seed(draw(st.integers(0, 10_000)))
     batch, leaves = draw(st.sampled_from([1, 3, 17])), 2 ** draw(st.integers(0, 3))
     sequence, every, symbols = draw(st.booleans()), draw(st.integers(1, 2)), draw(st.integers(1, 3))
-    depth = draw(st.integers(1, 2))
+    depth, soft = draw(st.integers(1, 2)), draw(st.booleans())
     if sequence:
-        model = LSTMHAM(3, 2, cells=4, size=5, hidden=3, depth=depth, every=every)
+        model = LSTMHAM(3, 2, cells=4, size=5, hidden=3, depth=depth, every=every, soft=soft)
         parts = (model.memory, model.controller, model.output)
     else:
-        every, model = 1, RawHAM(3, 2, size=5, hidden=3, depth=depth)
+        every, model = 1, RawHAM(3, 2, size=5, hidden=3, depth=depth, soft=soft)
         parts = (model.memory, model.output)
     time = symbols * every
+    uniforms = [None] if soft else [None, forced(torch.randint(0, leaves, (batch, time)), leaves)]
     given = {
         "parameters": [parameter for part in parts for parameter in part.parameters()],
         "inputs": torch.randn(batch, leaves if sequence else time, 3),
         "durations": torch.randint(0, symbols + 1, (batch,)) * every,
-        "uniforms": draw(st.sampled_from([None, forced(torch.randint(0, leaves, (batch, time)), leaves)])),
+        "uniforms": draw(st.sampled_from(uniforms)),
         "timesteps": time,
         "every": every,
+        "soft": soft,
         "keep": draw(st.booleans()),
         "final_tree": draw(st.booleans()),
     }
@@ -153,7 +155,9 @@ def test_episodes(drawn):
     with torch.no_grad():
         for parameter, value in zip(own, given["parameters"], strict=True):
             parameter.copy_(value)
-        if int(given["durations"].max()) == 0 or given["uniforms"] is None:
+        if int(given["durations"].max()) == 0 or bool(given["soft"]) != model.soft:
+            return
+        if given["uniforms"] is None and not model.soft:
             return
         model.every = given["every"]
         asked = given["durations"] // given["every"]

@@ -38,5 +38,5 @@ def announce(architecture: Architecture) -> None:
 
     from ham import ops
 
-    if architecture.kind in ("lstm+ham", "raw-ham") and not architecture.soft:
+    if architecture.kind in ("lstm+ham", "raw-ham"):
         ops.native_for(torch.zeros(1))

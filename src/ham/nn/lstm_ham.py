@@ -64,7 +64,7 @@ class LSTMHAM(Model):
     ) -> Episode:
         durations = asked * self.every
         timesteps = max(int(durations.max()), self.every)
-        if not self.soft and native_for(inputs):
+        if native_for(inputs):
             from ham.ops import native
 
             return Episode(
@@ -73,9 +73,10 @@ class LSTMHAM(Model):
                     native.padded(inputs, leaves),
                     lengths,
                     durations,
-                    uniforms,
+                    None if self.soft else uniforms,
                     timesteps=timesteps,
                     every=self.every,
+                    soft=self.soft,
                     keep=keep,
                     final_tree=final_tree,
                 )

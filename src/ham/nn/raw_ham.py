@@ -52,7 +52,7 @@ class RawHAM(Model):
         self, inputs, lengths, asked, *, leaves, uniforms=None, targets=None, keep=True, final_tree=False
     ) -> Episode:
         timesteps = max(int(asked.max()), 1)
-        if not self.soft and native_for(inputs):
+        if native_for(inputs):
             from ham.ops import native
 
             return Episode(
@@ -60,9 +60,10 @@ class RawHAM(Model):
                     self._engine_parameters(),
                     inputs,
                     asked,
-                    uniforms,
+                    None if self.soft else uniforms,
                     leaves=leaves,
                     timesteps=timesteps,
+                    soft=self.soft,
                     keep=keep,
                     final_tree=final_tree,
                 )

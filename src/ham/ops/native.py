@@ -319,13 +319,15 @@ def lstm_ham_episode(
     *,
     timesteps: int,
     every: int = 1,
+    soft: bool = False,
     keep: bool = True,
     final_tree: bool = False,
 ) -> Results:
     """Run LSTM+HAM: inputs [batch, leaves, bits], uniforms [batch, timesteps, depth] or None: greedy.
 
     Gives outputs, turn logits, turns, leaves, queries and the final tree; what was not asked for
-    is empty (time 0), the tree None. The parameters come in the order of the modules.
+    is empty (time 0), the tree None. The parameters come in the order of the modules. With `soft`
+    attention nothing is decided: no uniforms, turns of depth 0, and the likeliest leaves.
     """
     sizes = lstm_ham_sizes(parameters)
     if inputs.dim() != 3:
@@ -337,7 +339,18 @@ def lstm_ham_episode(
     lengths = lengths.clone()
     check_range("lengths", lengths, 0, leaves)
     return _run_episode(
-        parameters, sizes, inputs, lengths, durations, uniforms, leaves, timesteps, every, keep, final_tree
+        parameters,
+        sizes,
+        inputs,
+        lengths,
+        durations,
+        uniforms,
+        leaves,
+        timesteps,
+        every,
+        soft,
+        keep,
+        final_tree,
     )
 
 
@@ -350,6 +363,7 @@ def raw_ham_episode(
     leaves: int,
     timesteps: int | None = None,
     every: int = 1,
+    soft: bool = False,
     keep: bool = True,
     final_tree: bool = False,
 ) -> Results:
@@ -363,7 +377,7 @@ def raw_ham_episode(
     inputs = inputs[:, :timesteps]
     check("inputs", inputs, (len(inputs), timesteps, sizes.bits))
     return _run_episode(
-        parameters, sizes, inputs, None, durations, uniforms, leaves, timesteps, every, keep, final_tree
+        parameters, sizes, inputs, None, durations, uniforms, leaves, timesteps, every, soft, keep, final_tree
     )
 
 
@@ -377,6 +391,7 @@ def _run_episode(
     leaves: int,
     timesteps: int,
     every: int,
+    soft: bool,
     keep: bool,
     final_tree: bool,
 ) -> Results:
@@ -395,6 +410,13 @@ def _run_episode(
     # Backward lays out the tape by these once more: nobody else may change them meanwhile.
     durations = durations.clone()
     check_range("durations", durations, 0, timesteps)
+    if soft and uniforms is not None:
+        raise InputError("soft attention decides nothing: uniforms must be None")
+    if soft and leaves * timesteps > LARGEST:
+        raise InputError(
+            f"soft attention visits all leaves: leaves times timesteps must be at most {LARGEST:,}, "
+            f"got {leaves} and {timesteps}"
+        )
     if uniforms is not None:
         if uniforms.dim() == 3 and uniforms.shape[1] > timesteps:
             uniforms = uniforms[:, :timesteps]
@@ -409,16 +431,21 @@ def _run_episode(
     )  # fmt: skip
     held = (inputs, lengths, durations, uniforms)
     if _needs_tape(*parameters):
-        return _EpisodeFunction.apply(call, held, keep, final_tree, *parameters)
-    return _forward(call, keep, final_tree, parameters)[0]
+        return _EpisodeFunction.apply(call, held, soft, keep, final_tree, *parameters)
+    return _forward(call, soft, keep, final_tree, parameters)[0]
+
+
+def _operation(soft: bool, name: str):
+    """What runs episodes, with hard or with soft attention: sizes, forward or backward."""
+    return getattr(library(), f"ham_{'soft' if soft else 'episode'}_{name}")
 
 
 def _forward(
-    call: EpisodeCall, keep: bool, final_tree: bool, parameters: Sequence[Tensor]
+    call: EpisodeCall, soft: bool, keep: bool, final_tree: bool, parameters: Sequence[Tensor]
 ) -> tuple[Results, Workspace | None]:
     batch, leaves, time = call.batch, call.leaves, call.timesteps
     recorded = time if keep else 0
-    depth = depth_of(leaves)
+    depth = 0 if soft else depth_of(leaves)
     results: Results = (
         torch.empty(batch, time // call.every, call.outputs),
         torch.empty(batch, recorded, depth),
@@ -434,23 +461,22 @@ def _forward(
     pointers = _pointers(parameters)
     call.parameters = pointers
     sizes = (c_int64 * 3)()
-    calls = library()
-    calls.ham_episode_sizes(ctypes.byref(call), sizes)
+    _operation(soft, "sizes")(ctypes.byref(call), sizes)
     tape = Workspace(sizes[0]) if call.taped else None
     call.tape = tape.pointer if tape else None
     scratch = Workspace(sizes[1])
     call.scratch = scratch.pointer
-    calls.ham_episode_forward(ctypes.byref(call))
+    _operation(soft, "forward")(ctypes.byref(call))
     return results, tape
 
 
 class _EpisodeFunction(torch.autograd.Function):
     @staticmethod
-    def forward(ctx, call, held, keep, final_tree, *parameters):
+    def forward(ctx, call, held, soft, keep, final_tree, *parameters):
         call.taped = 1
-        results, tape = _forward(call, keep, final_tree, parameters)
+        results, tape = _forward(call, soft, keep, final_tree, parameters)
         ctx.set_materialize_grads(False)
-        ctx.call, ctx.held = call, held
+        ctx.call, ctx.held, ctx.soft = call, held, soft
         ctx.save_for_backward(_saved(tape), *parameters)
         ctx.mark_non_differentiable(*(tensor for tensor in results[2:] if tensor is not None))
         if not keep:
@@ -462,7 +488,7 @@ class _EpisodeFunction(torch.autograd.Function):
     def backward(ctx, d_outputs, d_turn_logits, *_):
         _tape, *parameters = ctx.saved_tensors
         if d_outputs is None and d_turn_logits is None:
-            return (None,) * (4 + len(parameters))
+            return (None,) * (5 + len(parameters))
         call = ctx.call
         # The tree's presence decided how many updates the tape holds; its address is not used.
         d_outputs = d_outputs if d_outputs is None else d_outputs.contiguous()
@@ -473,12 +499,11 @@ class _EpisodeFunction(torch.autograd.Function):
         call.parameters, call.d_parameters = pointers, d_pointers
         call.threads = torch.get_num_threads()
         sizes = (c_int64 * 3)()
-        calls = library()
-        calls.ham_episode_sizes(ctypes.byref(call), sizes)
+        _operation(ctx.soft, "sizes")(ctypes.byref(call), sizes)
         scratch = Workspace(sizes[2])
         call.scratch = scratch.pointer
-        calls.ham_episode_backward(ctypes.byref(call))
-        return None, None, None, None, *gradients
+        _operation(ctx.soft, "backward")(ctypes.byref(call))
+        return None, None, None, None, None, *gradients
 
 
 def attend(

@@ -83,6 +83,12 @@ void ham_episode_sizes(const HamEpisode*, int64_t* sizes);
 void ham_episode_forward(const HamEpisode*);
 void ham_episode_backward(const HamEpisode*);
 
+// The same with soft attention: nothing is decided, so uniforms, turns and their logits must be null;
+// leaf is the likeliest one.
+void ham_soft_sizes(const HamEpisode*, int64_t* sizes);
+void ham_soft_forward(const HamEpisode*);
+void ham_soft_backward(const HamEpisode*);
+
 // 0 when done, -1 if an argument is out of range or not finite, else the floats that the workspace needs.
 int64_t ham_gradient(HamGradient*);
 

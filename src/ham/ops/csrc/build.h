@@ -58,6 +58,35 @@ struct BuildScratch {
   }
 };
 
+// EMBED at one leaf; lanes without an input there get zeros.
+inline void embed_forward(const Model& model, const Forest& forest, const float* const* inputs,
+                          const int64_t* lengths, int64_t leaf, float* value, float* hidden, float* input) {
+  const Shape& shape = model.shape;
+  const float* rows[kLanes];
+  LaneMask present;
+  for (int lane = 0; lane < kLanes; ++lane) {
+    bool is_present = lane < forest.active && leaf < lengths[lane];
+    rows[lane] = is_present ? inputs[lane] + leaf * shape.bits : forest.zeros;
+    present.lane[lane] = -static_cast<int32_t>(is_present);
+  }
+  gather(input, rows, shape.bits);
+  mlp_forward<Finish::relu>(model.embed, model.deep(), value, hidden, input);
+  for (int64_t f = 0; f < shape.width; ++f)
+    for (int v = 0; v < kLanes; v += kWidth) {
+      float* at = value + f * kLanes + v;
+      store(at, load_bits(present.lane + v) ? load(at) : Vec{});
+    }
+}
+
+// `value` is the leaf's: it is zero, and stops the gradient, where there was no input too.
+inline void embed_backward(const Model& model, float* d_embedded, float* d_hidden, const float* gradient,
+                           const float* value, const float* hidden) {
+  each_vector(model.shape.width, [&](int64_t i) {
+    store(d_embedded + i, where_positive(load(value + i), load(gradient + i)));
+  });
+  if (model.deep()) backward<Finish::where_positive>(model.embed[1], d_hidden, d_embedded, hidden);
+}
+
 class Build {
  public:
   // inputs[lane]: that lane's [leaves][bits]; lengths[lane] <= filled.
@@ -136,23 +165,10 @@ class Build {
   }
 
   void embed(int64_t leaf, float* value) {
-    const float* rows[kLanes];
-    LaneMask present;
-    for (int lane = 0; lane < kLanes; ++lane) {
-      bool is_present = lane < forest_.active && leaf < lengths_[lane];
-      rows[lane] = is_present ? inputs_[lane] + leaf * shape_.bits : forest_.zeros;
-      present.lane[lane] = -static_cast<int32_t>(is_present);
-    }
     int64_t slot = taped_ ? leaf : 0;
-    float* input = tape_.inputs + slot * panel_floats(shape_.bits);
-    gather(input, rows, shape_.bits);
-    mlp_forward<Finish::relu>(model_.embed, model_.deep(), value,
-                              tape_.embed_hidden + slot * panel_floats(shape_.hidden), input);
-    for (int64_t f = 0; f < shape_.width; ++f)
-      for (int v = 0; v < kLanes; v += kWidth) {
-        float* at = value + f * kLanes + v;
-        store(at, load_bits(present.lane + v) ? load(at) : Vec{});
-      }
+    embed_forward(model_, forest_, inputs_, lengths_, leaf, value,
+                  tape_.embed_hidden + slot * panel_floats(shape_.hidden),
+                  tape_.inputs + slot * panel_floats(shape_.bits));
   }
 
   void fill_blank(int64_t node, int64_t height) {
@@ -174,14 +190,9 @@ class Build {
       take_blank(node, height);
     } else if (height == 0) {
       int64_t leaf = node - shape_.leaves;
-      float* d_embedded = scratch_.embedded + leaf * panel_floats(width);
       int64_t hidden = leaf * panel_floats(shape_.hidden);
-      each_vector(width, [&](int64_t i) {
-        store(d_embedded + i, where_positive(load(value + i), load(gradient + i)));
-      });
-      if (model_.deep())
-        ham::backward<Finish::where_positive>(model_.embed[1], scratch_.embed_hidden + hidden, d_embedded,
-                                              tape_.embed_hidden + hidden);
+      embed_backward(model_, scratch_.embedded + leaf * panel_floats(width), scratch_.embed_hidden + hidden,
+                     gradient, value, tape_.embed_hidden + hidden);
     } else {
       int64_t slot = next_slot_++;
       float* d_pair = scratch_.pairs + height * panel_floats(2 * width);

@@ -3,101 +3,26 @@
 
 #include <algorithm>
 #include <cmath>
-#include <numeric>
 
 #include "alone.h"
-#include "api.h"
-#include "build.h"
-#include "threads.h"
+#include "episode.h"
 
 namespace ham {
 namespace {
 
-// Timesteps whose pre-activation gradients wait for one weight-gradient reduction.
-constexpr int64_t kStepBlock = 32;
 constexpr int64_t kPathBlock = 48;
 
-int64_t levels_of(int64_t leaves) {
-  int64_t levels = 0;
-  while ((int64_t{1} << levels) < leaves) ++levels;
-  return levels;
-}
-
-Shape shape_of(const HamEpisode& e) {
-  return {e.leaves, levels_of(e.leaves), e.has_lstm ? e.bits : 0, e.width,
-          e.query,  e.depth == 2 ? e.hidden : 0, e.outputs, e.depth, e.has_lstm != 0};
-}
-
-void add_layers(Model& model) {
-  const Shape& s = model.shape;
-  if (s.has_lstm) model.mlp(model.embed, s.bits, s.width);
-  model.mlp(model.join, 2 * s.width, s.width);
-  model.mlp(model.search, s.width + s.query, 1);
-  model.write_layers();
-  if (s.has_lstm) {
-    model.lstm_layer();
-    model.layer(model.output[0], s.query, s.outputs);
-    model.linear(model.output[0], 0, s.outputs);
-  } else {
-    model.mlp(model.output, s.width, s.outputs);
-  }
-}
-
-struct Chunk {
-  int64_t lanes = 0;
-  int64_t example[kLanes];
-  int64_t duration[kLanes];  // descending: the lanes still running are a prefix
-  int64_t length[kLanes];
-  int64_t steps = 0, updates = 0, filled = 0;
-
-  int64_t active(int64_t t) const {
-    int64_t count = 0;
-    while (count < lanes && duration[count] > t) ++count;
-    return count;
-  }
-};
-
-// Longest first, so that a chunk's lanes end together and the last chunks are the cheap ones.
-std::vector<Chunk> make_chunks(const HamEpisode& e) {
-  std::vector<int64_t> order(e.batch);
-  std::iota(order.begin(), order.end(), 0);
-  std::stable_sort(order.begin(), order.end(),
-                   [&](int64_t a, int64_t b) { return e.durations[a] > e.durations[b]; });
-  std::vector<Chunk> chunks((e.batch + kLanes - 1) / kLanes);
-  for (int64_t i = 0; i < e.batch; ++i) {
-    Chunk& chunk = chunks[i / kLanes];
-    int64_t lane = chunk.lanes++, example = order[i];
-    chunk.example[lane] = example;
-    chunk.duration[lane] = e.durations[example];
-    chunk.length[lane] = e.has_lstm ? e.lengths[example] : 0;
-    chunk.steps = std::max(chunk.steps, chunk.duration[lane]);
-    chunk.filled = std::max(chunk.filled, chunk.length[lane]);
-  }
-  // Nobody sees what the last timestep writes, unless the final tree is asked for.
-  for (Chunk& chunk : chunks)
-    chunk.updates = e.tree ? chunk.steps : std::max<int64_t>(chunk.steps - 1, 0);
-  return chunks;
-}
-
 // Everything backward needs of a chunk's forward pass; without a tape, room for one timestep.
-struct Tape {
-  bool taped;
-  Shape shape;
+struct Tape : ControllerTape {
   int64_t search_width;
-  float *state, *cell, *gates, *tanh_cell, *nodes, *search_hidden, *leaf;
-  float *write_hidden, *mix, *pairs, *join_hidden, *joined, *output_hidden;
+  float *nodes, *search_hidden, *leaf, *write_hidden, *mix, *pairs, *join_hidden, *joined;
   BuildTape build;
 
   void lay_out(Arena& arena, const Model& model, const Chunk& chunk, int64_t every, bool keep) {
-    taped = keep;
-    shape = model.shape;
+    ControllerTape::lay_out(arena, model.shape, chunk.steps, every, keep);
     search_width = model.deep() ? model.search_width() : 0;
     int64_t steps = keep ? chunk.steps : 1, updates = keep ? chunk.updates : 1;
-    int64_t l = shape.has_lstm ? shape.query : 0, d = shape.width, h = shape.hidden;
-    state = arena.panels(steps, state_width());
-    cell = arena.panels(steps + 1, l);
-    gates = arena.panels(steps, 4 * l);
-    tanh_cell = arena.panels(steps, l);
+    int64_t d = shape.width, h = shape.hidden;
     nodes = arena.panels(steps * shape.levels, d);
     search_hidden = arena.panels(steps * shape.levels, search_width);
     leaf = arena.panels(steps, 2);
@@ -106,25 +31,11 @@ struct Tape {
     pairs = arena.panels(updates * shape.levels, 2 * d);
     join_hidden = arena.panels(updates * shape.levels, h);
     joined = arena.panels(updates * shape.levels, d);
-    output_hidden = arena.panels(keep ? steps / every : 1, shape.has_lstm ? 0 : h);
     build.lay_out(arena, shape, chunk.filled, keep);
   }
 
-  // query | value | new query: adjacent, so the LSTM reads [query; value] and WRITE
-  // [value; new query] as one panel each.
-  int64_t state_width() const { return 2 * shape.query + shape.width; }
-  int64_t at(int64_t t) const { return taped ? t : 0; }
-  float* query(int64_t t) const { return state + at(t) * panel_floats(state_width()); }
-  float* value(int64_t t) const { return query(t) + panel_floats(shape.query); }
-  float* new_query(int64_t t) const { return value(t) + panel_floats(shape.width); }
-  float* cell_before(int64_t t) const { return cell + at(t) * panel_floats(shape.query); }
-  float* gates_at(int64_t t) const { return gates + at(t) * panel_floats(4 * shape.query); }
-  float* tanh_cell_at(int64_t t) const { return tanh_cell + at(t) * panel_floats(shape.query); }
   int64_t* leaf_at(int64_t t) const {
     return reinterpret_cast<int64_t*>(leaf + at(t) * panel_floats(2));
-  }
-  float* output_hidden_at(int64_t symbol) const {
-    return output_hidden + at(symbol) * panel_floats(shape.hidden);
   }
   Descent descent(int64_t t) const {
     int64_t level = at(t) * shape.levels;
@@ -144,57 +55,6 @@ struct Tape {
     return t == 0 ? build.root : ascent(t - 1).joined;
   }
 };
-
-// Trees and the two rows that stand in for lanes without one.
-struct ForestScratch {
-  float *trees, *zeros, *trash;
-
-  static int64_t longest_row(const HamEpisode& e) {
-    return std::max({e.width, e.bits, e.query, e.outputs, levels_of(e.leaves), int64_t{1}});
-  }
-  void lay_out(Arena& arena, const HamEpisode& e, bool with_trees) {
-    int64_t lanes = std::min<int64_t>(e.batch, kLanes);
-    trees = arena.take(with_trees ? lanes * 2 * e.leaves * e.width : 0);
-    zeros = arena.take(longest_row(e));
-    trash = arena.take(longest_row(e));
-  }
-  void start(const HamEpisode& e) {
-    std::memset(zeros, 0, sizeof(float) * longest_row(e));
-    std::memset(trash, 0, sizeof(float) * longest_row(e));
-  }
-  Forest forest(const HamEpisode& e, const Chunk& chunk, float* given) const {
-    Forest forest;
-    forest.width = e.width;
-    forest.large = 2 * e.leaves * e.width > kLargeTree / static_cast<int64_t>(sizeof(float));
-    forest.zeros = zeros;
-    forest.trash = trash;
-    forest.active = chunk.lanes;
-    int64_t floats = 2 * e.leaves * e.width;
-    for (int64_t lane = 0; lane < chunk.lanes; ++lane)
-      forest.tree[lane] = given ? given + chunk.example[lane] * floats : trees + lane * floats;
-    return forest;
-  }
-};
-
-// Rows of one timestep of a tensor [batch][steps][features], for the lanes still running.
-Rows rows_of(const Forest& forest, const Chunk& chunk, float* tensor, int64_t steps, int64_t step,
-             int64_t features, float* otherwise) {
-  Rows rows;
-  for (int64_t lane = 0; lane < kLanes; ++lane)
-    rows.row[lane] = lane < forest.active
-                         ? tensor + (chunk.example[lane] * steps + step) * features
-                         : otherwise;
-  return rows;
-}
-void gather_rows(float* panel, const Forest& forest, const Chunk& chunk, const float* tensor,
-                 int64_t steps, int64_t step, int64_t features) {
-  gather(panel, rows_of(forest, chunk, const_cast<float*>(tensor), steps, step, features, forest.zeros),
-         features);
-}
-void scatter_rows(const Forest& forest, const Chunk& chunk, float* tensor, int64_t steps,
-                  int64_t step, int64_t features, const float* panel) {
-  scatter<false>(rows_of(forest, chunk, tensor, steps, step, features, forest.trash), panel, features);
-}
 
 struct ForwardScratch {
   ForestScratch rows;
@@ -217,44 +77,6 @@ struct ForwardScratch {
   }
 };
 
-void lstm_forward(const Model& model, float* new_state, float* new_cell, float* gates,
-                  float* tanh_cell, const float* input, const float* cell) {
-  int64_t l = panel_floats(model.shape.query);
-  forward<Finish::none>(model.lstm, gates, input);
-  each_vector(model.shape.query, [&](int64_t at) {
-    Vec i = sigmoid(load(gates + at)), f = sigmoid(load(gates + l + at));
-    Vec g = tanh(load(gates + 2 * l + at)), o = sigmoid(load(gates + 3 * l + at));
-    Vec c = multiply_add(f, load(cell + at), i * g);
-    Vec tanh_c = tanh(c);
-    store(gates + at, i);
-    store(gates + l + at, f);
-    store(gates + 2 * l + at, g);
-    store(gates + 3 * l + at, o);
-    store(new_cell + at, c);
-    store(tanh_cell + at, tanh_c);
-    store(new_state + at, o * tanh_c);
-  });
-}
-
-// d_cell: of the cell after, in; of the cell before, out.
-void lstm_backward(const Model& model, float* d_input, float* d_gates, float* d_cell,
-                   const float* d_state, const float* gates, const float* tanh_cell,
-                   const float* cell) {
-  int64_t l = panel_floats(model.shape.query);
-  each_vector(model.shape.query, [&](int64_t at) {
-    Vec i = load(gates + at), f = load(gates + l + at);
-    Vec g = load(gates + 2 * l + at), o = load(gates + 3 * l + at);
-    Vec dh = load(d_state + at), tanh_c = load(tanh_cell + at);
-    Vec dc = load(d_cell + at) + dh * o * (1.f - tanh_c * tanh_c);
-    store(d_gates + at, dc * g * i * (1.f - i));
-    store(d_gates + l + at, dc * load(cell + at) * f * (1.f - f));
-    store(d_gates + 2 * l + at, dc * i * (1.f - g * g));
-    store(d_gates + 3 * l + at, dh * tanh_c * o * (1.f - o));
-    store(d_cell + at, dc * f);
-  });
-  backward<Finish::none>(model.lstm, d_input, d_gates);
-}
-
 void record_leaf(const HamEpisode& e, int64_t step, int64_t levels, int64_t leaf) {
   if (e.leaf) e.leaf[step] = leaf - e.leaves;
   if (e.turns)
@@ -266,23 +88,6 @@ void record_descent(const HamEpisode& e, const Forest& forest, const Chunk& chun
                     int64_t levels, const int64_t* leaf) {
   for (int64_t lane = 0; lane < forest.active; ++lane)
     record_leaf(e, chunk.example[lane] * e.timesteps + t, levels, leaf[lane]);
-}
-
-// What no timestep reached.
-void clear_rest(const HamEpisode& e, const Chunk& chunk, int64_t levels) {
-  auto clear = [](auto* tensor, int64_t example, int64_t steps, int64_t first, int64_t features, int byte) {
-    if (tensor)
-      std::memset(tensor + (example * steps + first) * features, byte,
-                  sizeof *tensor * (steps - first) * features);
-  };
-  for (int64_t lane = 0; lane < chunk.lanes; ++lane) {
-    int64_t example = chunk.example[lane], first = chunk.duration[lane];
-    clear(e.output_logits, example, e.timesteps / e.every, first / e.every, e.outputs, 0);
-    clear(e.turn_logits, example, e.timesteps, first, levels, 0);
-    clear(e.turns, example, e.timesteps, first, levels, 0);
-    clear(e.leaf, example, e.timesteps, first, 1, 0xFF);
-    clear(e.queries, example, e.timesteps, first, e.query, 0);
-  }
 }
 
 // Fewer lanes than this take longer side by side than one after the other.
@@ -332,68 +137,43 @@ void forward_alone(const HamEpisode& e, const Model& model, const Chunk& chunk, 
 void forward_chunk(const HamEpisode& e, const Model& model, const Chunk& chunk, const Tape& tape,
                    ForwardScratch& scratch) {
   const Shape& shape = model.shape;
-  int64_t levels = shape.levels, symbols = e.timesteps / e.every;
+  int64_t levels = shape.levels;
   scratch.rows.start(e);
   Forest forest = scratch.rows.forest(e, chunk, e.tree);
-  const float* inputs[kLanes] = {};
-  if (shape.has_lstm)
-    for (int64_t lane = 0; lane < chunk.lanes; ++lane)
-      inputs[lane] = e.inputs + chunk.example[lane] * e.leaves * e.bits;
-  Build(model, forest, tape.build, tape.taped, chunk.filled, inputs, chunk.length).forward();
+  Build(model, forest, tape.build, tape.taped, chunk.filled, inputs_of(e, chunk).row, chunk.length)
+      .forward();
   if (!tape.taped && chunk.lanes < kFewLanes) {
     for (int64_t lane = 0; lane < chunk.lanes; ++lane) forward_alone(e, model, chunk, forest, lane, scratch);
     clear_rest(e, chunk, levels);
     return;
   }
-  if (shape.has_lstm) {
-    zero_panel(tape.query(0), shape.query);
-    zero_panel(tape.cell_before(0), shape.query);
-  }
+  start_controller(tape);
   for (int64_t t = 0; t < chunk.steps; ++t) {
     forest.active = chunk.active(t);
-    float *query = tape.query(t), *value = tape.value(t), *new_query = tape.new_query(t);
-    if (!shape.has_lstm) {
-      gather_rows(query, forest, chunk, e.inputs, e.timesteps, t, shape.query);
-      copy_panel(new_query, query, shape.query);
-    } else if (t > 0) {
-      copy_panel(query, tape.new_query(t - 1), shape.query);
-    }
-    if (e.queries) scatter_rows(forest, chunk, e.queries, e.timesteps, t, shape.query, query);
+    take_query(e, forest, chunk, tape, t);
     if (e.uniforms) gather_rows(scratch.uniforms, forest, chunk, e.uniforms, e.timesteps, t, levels);
 
     Descent descent = tape.descent(t);
-    attend_forward(model, forest, descent, value, scratch.logits, scratch.query_half,
-                   tape.root_before(t), query, e.uniforms ? scratch.uniforms : nullptr);
+    attend_forward(model, forest, descent, tape.value(t), scratch.logits, scratch.query_half,
+                   tape.root_before(t), tape.query(t), e.uniforms ? scratch.uniforms : nullptr);
     if (e.turn_logits)
       scatter_rows(forest, chunk, e.turn_logits, e.timesteps, t, levels, scratch.logits);
     record_descent(e, forest, chunk, t, levels, descent.leaf);
 
-    if (shape.has_lstm)
-      lstm_forward(model, new_query, tape.cell_before(t + 1), tape.gates_at(t), tape.tanh_cell_at(t),
-                   query, tape.cell_before(t));
-    if ((t + 1) % e.every == 0) {
-      int64_t symbol = (t + 1) / e.every - 1;
-      if (shape.has_lstm)
-        forward<Finish::none>(model.output[0], scratch.output, new_query);
-      else
-        mlp_forward<Finish::none>(model.output, model.deep(), scratch.output,
-                                  tape.output_hidden_at(symbol), value);
-      scatter_rows(forest, chunk, e.output_logits, symbols, symbol, shape.outputs, scratch.output);
-    }
+    controller_forward(e, model, forest, chunk, tape, t, scratch.output);
     if (t < chunk.updates)
-      update_forward(model, forest, tape.ascent(t), value, descent.leaf, scratch.child,
+      update_forward(model, forest, tape.ascent(t), tape.value(t), descent.leaf, scratch.child,
                      scratch.sibling, e.tree != nullptr);
   }
   clear_rest(e, chunk, levels);
 }
 
-struct BackwardScratch {
+struct BackwardScratch : ControllerScratch {
   ForestScratch rows;
-  float *root, *d_state, *d_write, *d_query, *d_cell, *d_value, *d_logits_in;
-  float *gradient, *taken, *sibling, *d_pair, *d_node;
-  // Rings of gradients at pre-activations: per level of a path, per timestep, per symbol.
+  float *root, *d_write, *gradient, *taken, *sibling, *d_pair, *d_node;
+  // Rings of gradients at pre-activations: per level of a path, per timestep.
   float *search_first, *search_logit, *join_hidden, *joined;
-  float *search_half, *gates, *write_hidden, *mix, *output, *output_hidden;
+  float *search_half, *write_hidden, *mix;
   int64_t path_steps;
   BuildScratch build;
 
@@ -401,14 +181,10 @@ struct BackwardScratch {
                int64_t filled) {
     const Shape& shape = model.shape;
     int64_t d = shape.width, q = shape.query, h = shape.hidden, levels = shape.levels;
+    ControllerScratch::lay_out(arena, shape);
     rows.lay_out(arena, e, true);
     root = arena.panels(1, d);
-    d_state = arena.panels(1, q + d);
     d_write = arena.panels(1, d + q);
-    d_query = arena.panels(1, q);
-    d_cell = arena.panels(1, q);
-    d_value = arena.panels(1, d);
-    d_logits_in = arena.panels(1, std::max<int64_t>(levels, 1));
     gradient = arena.panels(1, d);
     taken = arena.panels(1, d);
     sibling = arena.panels(1, d);
@@ -420,11 +196,8 @@ struct BackwardScratch {
     join_hidden = arena.panels(path_steps * levels, h);
     joined = arena.panels(path_steps * levels, d);
     search_half = arena.panels(kStepBlock, model.search_width());
-    gates = arena.panels(kStepBlock, shape.has_lstm ? 4 * q : 0);
     write_hidden = arena.panels(kStepBlock, 2 * h);
     mix = arena.panels(kStepBlock, 2 * d);
-    output = arena.panels(kStepBlock, shape.outputs);
-    output_hidden = arena.panels(kStepBlock, shape.has_lstm ? 0 : h);
     build.lay_out(arena, shape, joins, filled);
   }
 };
@@ -448,26 +221,15 @@ void reduce_paths(const Model& model, const Chunk& chunk, const Tape& tape,
 void reduce_steps(const HamEpisode& e, const Model& model, const Chunk& chunk, const Tape& tape,
                   const BackwardScratch& scratch, int64_t first, int64_t end, float* gradients) {
   const Shape& shape = model.shape;
-  int64_t steps = end - first, stride = tape.state_width();
+  int64_t stride = tape.state_width();
+  controller_gradient(e, model, tape, scratch, first, end, gradients);
   if (shape.levels > 0)
-    search_query_gradient(model, gradients, scratch.search_half, tape.query(first), stride, steps);
-  if (shape.has_lstm)
-    add_gradient(model.lstm, gradients, scratch.gates, 4 * shape.query, tape.query(first), stride, steps);
+    query_gradient(model, model.search[0], gradients, scratch.search_half, tape.query(first), stride,
+                   end - first);
   int64_t updates = std::min(end, chunk.updates) - first;
-  if (updates > 0) {
-    Ascent ascent = tape.ascent(first);
-    write_gradient(model, gradients, scratch.mix, scratch.write_hidden, ascent.write_hidden,
-                   tape.value(first), stride, updates);
-  }
-  int64_t symbol = first / e.every, symbols = end / e.every - symbol;
-  if (symbols <= 0) return;
-  int64_t t = (symbol + 1) * e.every - 1;
-  if (shape.has_lstm)
-    add_gradient(model.output[0], gradients, scratch.output, shape.outputs, tape.new_query(t),
-                 stride * e.every, symbols);
-  else
-    mlp_gradient(model.output, model.deep(), gradients, scratch.output, scratch.output_hidden,
-                 tape.output_hidden_at(symbol), tape.value(t), stride * e.every, symbols);
+  if (updates <= 0) return;
+  write_gradient(model, gradients, scratch.mix, scratch.write_hidden, tape.ascent(first).write_hidden,
+                 tape.value(first), stride, updates);
 }
 
 HAM_INLINE void prefetch(const float* piece, int64_t panels, int64_t features) {
@@ -497,13 +259,12 @@ void prefetch_step(const Model& model, const Chunk& chunk, const Tape& tape, int
 void backward_chunk(const HamEpisode& e, const Model& model, const Chunk& chunk, const Tape& tape,
                     BackwardScratch& scratch, float* gradients) {
   const Shape& shape = model.shape;
-  int64_t levels = shape.levels, width = shape.width, symbols = e.timesteps / e.every;
+  int64_t levels = shape.levels, width = shape.width;
   scratch.rows.start(e);
   Forest forest = scratch.rows.forest(e, chunk, nullptr);
   std::memset(scratch.rows.trees, 0, sizeof(float) * chunk.lanes * 2 * e.leaves * width);
   zero_panel(scratch.root, width);
-  zero_panel(scratch.d_query, shape.query);
-  zero_panel(scratch.d_cell, shape.query);
+  scratch.start(shape);
   float* root = levels > 0 ? scratch.root : nullptr;
 
   for (int64_t t = chunk.steps - 1; t >= 0; --t) {
@@ -524,30 +285,7 @@ void backward_chunk(const HamEpisode& e, const Model& model, const Chunk& chunk,
     } else {
       zero_panel(scratch.d_value, width);
     }
-    if ((t + 1) % e.every == 0) {
-      int64_t symbol = (t + 1) / e.every - 1;
-      int64_t at = symbol - (t - step_at) / e.every;
-      float* d_output = scratch.output + at * panel_floats(shape.outputs);
-      if (e.d_output_logits)
-        gather_rows(d_output, forest, chunk, e.d_output_logits, symbols, symbol, shape.outputs);
-      else
-        zero_panel(d_output, shape.outputs);
-      if (shape.has_lstm) {
-        add_backward(model.output[0], scratch.d_query, d_output);
-      } else {
-        float* d_hidden = scratch.output_hidden + at * panel_floats(shape.hidden);
-        mlp_backward(model.output, model.deep(), scratch.d_node, d_hidden, d_output,
-                     tape.output_hidden_at(symbol));
-        add_panel(scratch.d_value, scratch.d_node, width);
-      }
-    }
-    if (shape.has_lstm) {
-      lstm_backward(model, scratch.d_state, scratch.gates + step_at * panel_floats(4 * shape.query),
-                    scratch.d_cell, scratch.d_query, tape.gates_at(t), tape.tanh_cell_at(t),
-                    tape.cell_before(t));
-      copy_panel(scratch.d_query, scratch.d_state, shape.query);
-      add_panel(scratch.d_value, scratch.d_state + panel_floats(shape.query), width);
-    }
+    controller_backward(e, model, forest, chunk, tape, scratch, t);
     if (levels > 0) {
       float* d_logit = scratch.search_logit + path_at * kLanes;
       float* d_half = scratch.search_half + step_at * panel_floats(model.search_width());
@@ -560,7 +298,7 @@ void backward_chunk(const HamEpisode& e, const Model& model, const Chunk& chunk,
       attend_backward<false>(model, forest, descent,
                              scratch.search_first + path_at * panel_floats(model.search_width()),
                              d_half, d_logit, scratch.d_node, root);
-      if (shape.has_lstm) search_query_backward(model, scratch.d_query, d_half);
+      if (shape.has_lstm) add_query_backward(model, model.search[0], scratch.d_query, d_half);
     }
     scatter<false>(rows_to_write(forest, descent.leaf), scratch.d_value, width);
 
@@ -581,121 +319,21 @@ void backward_chunk(const HamEpisode& e, const Model& model, const Chunk& chunk,
       .backward(scratch.build, scratch.root, gradients);
 }
 
-// The whole call: chunks, packed parameters, where each chunk's tape and each worker's scratch is.
-class Episode {
- public:
-  explicit Episode(const HamEpisode& e) : e_(e), model_(shape_of(e)), chunks_(make_chunks(e)) {
-    add_layers(model_);
-    for (const Chunk& chunk : chunks_) {
-      filled_ = std::max(filled_, chunk.filled);
-      joins_ = std::max(joins_, BuildTape::slots(model_.shape, chunk.filled, true));
-      starts_.push_back(tape_floats_);
-      if (!e.taped) continue;
-      Arena arena(nullptr);
-      Tape{}.lay_out(arena, model_, chunk, e.every, true);
-      tape_floats_ += arena.used();
-    }
-    workers_ = std::max<int64_t>(1, std::min<int64_t>(e.threads, chunks_.size()));
-  }
-
-  void sizes(int64_t* sizes) const {
-    sizes[0] = tape_floats_;
-    sizes[1] = packed_floats() + workers_ * worker_floats<ForwardScratch>();
-    sizes[2] = packed_floats() + workers_ * worker_floats<BackwardScratch>() +
-               static_cast<int64_t>(chunks_.size()) * gradient_floats();
-  }
-
-  void forward() {
-    model_.pack(e_.parameters, e_.scratch);
-    Team team(workers_);
-    forward(team);
-  }
-
-  void backward() {
-    model_.pack(e_.parameters, e_.scratch);
-    Team team(workers_);
-    backward(team);
-  }
-
-  // Both on one team, with what turns results into gradients in between.
-  template <class Between>
-  void forward_and_backward(const Between& between) {
-    Team team(workers_);
-    model_.pack(e_.parameters, e_.scratch);
-    forward(team);
-    between();
-    backward(team);
-  }
-
- private:
-  void forward(Team& team) {
-    std::vector<ForwardScratch> scratch(workers_);
-    lay_out_workers(scratch);
-    team.run(chunks_.size(), [&](int64_t i, int64_t worker) {
-      if (!e_.taped)
-        forward_chunk(e_, model_, chunks_[i], scratch[worker].untaped, scratch[worker]);
-      else
-        forward_chunk(e_, model_, chunks_[i], tape(i), scratch[worker]);
-    });
-  }
-
-  void backward(Team& team) {
-    std::vector<BackwardScratch> scratch(workers_);
-    lay_out_workers(scratch);
-    float* gradients = e_.scratch + packed_floats() + workers_ * worker_floats<BackwardScratch>();
-    int64_t floats = gradient_floats(), count = static_cast<int64_t>(chunks_.size());
-    team.run(count, [&](int64_t i, int64_t worker) {
-      std::memset(gradients + i * floats, 0, sizeof(float) * floats);
-      backward_chunk(e_, model_, chunks_[i], tape(i), scratch[worker], gradients + i * floats);
-    });
-    // In the order of the chunks, whoever computed them: the sum does not depend on threads.
-    for (int64_t i = 1; i < count; ++i)
-      for (int64_t j = 0; j < floats; ++j) gradients[j] += gradients[i * floats + j];
-    model_.unpack(gradients, e_.d_parameters);
-  }
-
-  int64_t packed_floats() const { return model_.packed_floats; }
-  int64_t gradient_floats() const { return (model_.gradient_floats + 15) / 16 * 16; }
-
-  void measure(ForwardScratch& scratch, Arena& arena) const { scratch.lay_out(arena, e_, model_); }
-  void measure(BackwardScratch& scratch, Arena& arena) const {
-    scratch.lay_out(arena, e_, model_, joins_, filled_);
-  }
-  template <class Scratch>
-  int64_t worker_floats() const {
-    Arena arena(nullptr);
-    Scratch scratch;
-    measure(scratch, arena);
-    return arena.used();
-  }
-  template <class Scratch>
-  void lay_out_workers(std::vector<Scratch>& scratch) const {
-    int64_t floats = worker_floats<Scratch>();
-    for (int64_t worker = 0; worker < workers_; ++worker) {
-      Arena arena(e_.scratch + packed_floats() + worker * floats);
-      measure(scratch[worker], arena);
-    }
-  }
-  Tape tape(int64_t i) const {
-    Arena arena(e_.tape + starts_[i]);
-    Tape tape;
-    tape.lay_out(arena, model_, chunks_[i], e_.every, true);
-    return tape;
-  }
-
-  const HamEpisode& e_;
-  Model model_;
-  std::vector<Chunk> chunks_;
-  std::vector<int64_t> starts_;
-  int64_t tape_floats_ = 0, joins_ = 0, filled_ = 0, workers_ = 1;
+struct Hard {
+  using Tape = ham::Tape;
+  using ForwardScratch = ham::ForwardScratch;
+  using BackwardScratch = ham::BackwardScratch;
+  static constexpr auto forward_chunk = ham::forward_chunk;
+  static constexpr auto backward_chunk = ham::backward_chunk;
 };
 
 }  // namespace
 }  // namespace ham
 
-void ham_episode_sizes(const HamEpisode* e, int64_t* sizes) { ham::Episode(*e).sizes(sizes); }
-void ham_episode_forward(const HamEpisode* e) { ham::Episode(*e).forward(); }
-void ham_episode_backward(const HamEpisode* e) { ham::Episode(*e).backward(); }
+using HardEpisode = ham::Episode<ham::Hard>;
+void ham_episode_sizes(const HamEpisode* e, int64_t* sizes) { HardEpisode(*e).sizes(sizes); }
+void ham_episode_forward(const HamEpisode* e) { HardEpisode(*e).forward(); }
+void ham_episode_backward(const HamEpisode* e) { HardEpisode(*e).backward(); }
 
 int64_t ham_gradient(HamGradient* g) {
   HamEpisode& e = g->episode;
@@ -717,7 +355,7 @@ int64_t ham_gradient(HamGradient* g) {
   o.every = e.every;
   o.durations = e.durations;
   e.taped = 1;
-  ham::Episode episode(e);
+  HardEpisode episode(e);
   int64_t sizes[3];
   episode.sizes(sizes);
   ham::Arena arena(g->workspace);

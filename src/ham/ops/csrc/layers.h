@@ -171,14 +171,15 @@ HAM_INLINE void mlp_forward(const Layer (&mlp)[2], bool deep, float* y, float* h
 }
 
 // dy is the gradient at the pre-activation of the output; d_hidden at that of the hidden layer.
+template <bool add = false>
 HAM_INLINE void mlp_backward(const Layer (&mlp)[2], bool deep, float* dx, float* d_hidden,
                              const float* dy, const float* hidden) {
-  if (deep) {
-    backward<Finish::where_positive>(mlp[1], d_hidden, dy, hidden);
-    backward<Finish::none>(mlp[0], dx, d_hidden);
-  } else {
-    backward<Finish::none>(mlp[0], dx, dy);
-  }
+  if (deep) backward<Finish::where_positive>(mlp[1], d_hidden, dy, hidden);
+  const float* d_first = deep ? d_hidden : dy;
+  if (add)
+    add_backward(mlp[0], dx, d_first);
+  else
+    backward<Finish::none>(mlp[0], dx, d_first);
 }
 
 inline void mlp_gradient(const Layer (&mlp)[2], bool deep, float* gradients, const float* dy,
@@ -192,22 +193,54 @@ inline void mlp_gradient(const Layer (&mlp)[2], bool deep, float* gradients, con
   }
 }
 
-// SEARCH: the query's half of the first layer, bias included, once per timestep.
-HAM_INLINE void search_query_half(const Model& model, float* half, const float* query) {
-  const Layer& first = model.search[0];
+// SEARCH and WRITE read [node; query]. Where many nodes meet one query, the query's half of the first
+// layer, bias included, is computed once, and so are its gradients, from the sum over the nodes.
+HAM_INLINE void query_half(const Model& model, const Layer& first, float* half, const float* query) {
   product<Start::bias, Finish::none>(half, first.out, first.wt + model.shape.width * first.out,
                                      first.out, query, model.shape.query, first.b);
 }
 
+template <Finish finish>
+HAM_INLINE void node_forward(const Model& model, const Layer& first, float* y, const float* node,
+                             const float* half) {
+  product<Start::panel, finish>(y, first.out, first.wt, first.out, node, model.shape.width, half);
+}
+
+template <Start start>
+HAM_INLINE void node_backward(const Model& model, const Layer& first, float* d_node, const float* d_first) {
+  product<start, Finish::none>(d_node, model.shape.width, first.w, first.in, d_first, first.out, d_node);
+}
+
+// d_query += the query half's gradient, from d_first summed over the nodes.
+HAM_INLINE void add_query_backward(const Model& model, const Layer& first, float* d_query,
+                                   const float* d_half) {
+  product<Start::panel, Finish::none>(d_query, model.shape.query, first.w + model.shape.width,
+                                      first.in, d_half, first.out, d_query);
+}
+
+inline void node_gradient(const Model& model, const Layer& first, float* gradients,
+                          const float* d_first, const float* node, int64_t panels) {
+  outer(gradients + first.at, first.in, 1, d_first, panel_floats(first.out), first.out, node,
+        panel_floats(model.shape.width), model.shape.width, panels);
+}
+
+inline void query_gradient(const Model& model, const Layer& first, float* gradients,
+                           const float* d_half, const float* query, int64_t query_features,
+                           int64_t panels) {
+  float* dw = gradients + first.at;
+  outer(dw + model.shape.width, first.in, 1, d_half, panel_floats(first.out), first.out, query,
+        panel_floats(query_features), model.shape.query, panels);
+  add_lane_sums(dw + first.out * first.in, d_half, panel_floats(first.out), first.out, panels);
+}
+
 HAM_INLINE void search_forward(const Model& model, float* logit, float* hidden, const float* node,
-                               const float* query_half) {
+                               const float* half) {
   const Layer& first = model.search[0];
   if (model.deep()) {
-    product<Start::panel, Finish::relu>(hidden, first.out, first.wt, first.out, node,
-                                        model.shape.width, query_half);
+    node_forward<Finish::relu>(model, first, hidden, node, half);
     dot_product(logit, model.search[1].w, hidden, first.out, model.search[1].b[0]);
   } else {
-    product<Start::panel, Finish::none>(logit, 1, first.wt, 1, node, model.shape.width, query_half);
+    node_forward<Finish::none>(model, first, logit, node, half);
   }
 }
 
@@ -224,50 +257,28 @@ HAM_INLINE void search_backward(const Model& model, float* d_first, float* d_nod
   } else {
     copy_panel(d_first, d_logit, 1);
   }
-  product<Start::zero, Finish::none>(d_node, model.shape.width, first.w, first.in, d_first, first.out);
+  node_backward<Start::zero>(model, first, d_node, d_first);
 }
 
-// d_query += the query half's gradient, from d_first summed over the levels of a descent.
-HAM_INLINE void search_query_backward(const Model& model, float* d_query, const float* d_half) {
-  const Layer& first = model.search[0];
-  product<Start::panel, Finish::none>(d_query, model.shape.query, first.w + model.shape.width,
-                                      first.in, d_half, first.out, d_query);
-}
-
-// SEARCH's first layer sees the node at every level but the query once per timestep.
 inline void search_gradient(const Model& model, float* gradients, const float* d_first,
                             const float* d_logit, const float* hidden, const float* node,
                             int64_t panels) {
-  const Layer& first = model.search[0];
-  outer(gradients + first.at, first.in, 1, d_first, panel_floats(first.out), first.out, node,
-        panel_floats(model.shape.width), model.shape.width, panels);
+  node_gradient(model, model.search[0], gradients, d_first, node, panels);
   if (model.deep())
-    add_gradient(model.search[1], gradients, d_logit, 1, hidden, first.out, panels);
+    add_gradient(model.search[1], gradients, d_logit, 1, hidden, model.search_width(), panels);
 }
 
-inline void search_query_gradient(const Model& model, float* gradients, const float* d_half,
-                                  const float* query, int64_t query_features, int64_t panels) {
-  const Layer& first = model.search[0];
-  float* dw = gradients + first.at;
-  outer(dw + model.shape.width, first.in, 1, d_half, panel_floats(first.out), first.out, query,
-        panel_floats(query_features), model.shape.query, panels);
-  add_lane_sums(dw + first.out * first.in, d_half, panel_floats(first.out), first.out, panels);
-}
-
-// WRITE: `mix` receives [candidate; gate], `input` is [value; query].
-HAM_INLINE void write_forward(const Model& model, float* written, float* mix, float* hidden,
-                              const float* input) {
+// WRITE after its first layer, whose result is in `hidden`, or in `mix` if that is the only one;
+// `mix` becomes [candidate; gate].
+HAM_INLINE void write_rest(const Model& model, float* written, float* mix, const float* hidden,
+                           const float* value) {
   int64_t width = model.shape.width;
-  if (model.deep()) {
-    forward<Finish::relu>(model.write, hidden, input);
-    forward<Finish::none>(model.candidate, mix, hidden);
-    forward<Finish::none>(model.gate, mix + panel_floats(width), hidden + panel_floats(model.shape.hidden));
-  } else {
-    forward<Finish::none>(model.write, mix, input);
-  }
-  const float* value = input;
   float* candidate = mix;
   float* gate = mix + panel_floats(width);
+  if (model.deep()) {
+    forward<Finish::none>(model.candidate, candidate, hidden);
+    forward<Finish::none>(model.gate, gate, hidden + panel_floats(model.shape.hidden));
+  }
   each_vector(width, [&](int64_t i) {
     Vec h = sigmoid(load(candidate + i)), t = sigmoid(load(gate + i));
     store(candidate + i, h);
@@ -276,43 +287,63 @@ HAM_INLINE void write_forward(const Model& model, float* written, float* mix, fl
   });
 }
 
+// `input` is [value; query].
+HAM_INLINE void write_forward(const Model& model, float* written, float* mix, float* hidden,
+                              const float* input) {
+  if (model.deep())
+    forward<Finish::relu>(model.write, hidden, input);
+  else
+    forward<Finish::none>(model.write, mix, input);
+  write_rest(model, written, mix, hidden, input);
+}
+
+// Gradients at pre-activations, up to the first layer's, which it returns.
+HAM_INLINE float* write_rest_backward(const Model& model, float* d_mix, float* d_hidden,
+                                      const float* d_written, const float* mix, const float* hidden,
+                                      const float* value) {
+  int64_t width = model.shape.width;
+  int64_t gates = panel_floats(width);
+  each_vector(width, [&](int64_t i) {
+    Vec g = load(d_written + i), h = load(mix + i), t = load(mix + gates + i);
+    store(d_mix + i, g * t * h * (1.f - h));
+    store(d_mix + gates + i, g * (h - load(value + i)) * t * (1.f - t));
+  });
+  if (!model.deep()) return d_mix;
+  int64_t half = panel_floats(model.shape.hidden);
+  backward<Finish::where_positive>(model.candidate, d_hidden, d_mix, hidden);
+  backward<Finish::where_positive>(model.gate, d_hidden + half, d_mix + gates, hidden + half);
+  return d_hidden;
+}
+
 // d_input receives the gradient of [value; query]; d_mix and d_hidden those at pre-activations.
 HAM_INLINE void write_backward(const Model& model, float* d_input, float* d_mix, float* d_hidden,
                                const float* d_written, const float* mix, const float* hidden,
                                const float* input) {
   int64_t width = model.shape.width;
   int64_t gates = panel_floats(width);
-  each_vector(width, [&](int64_t i) {
-    Vec g = load(d_written + i), h = load(mix + i), t = load(mix + gates + i);
-    store(d_mix + i, g * t * h * (1.f - h));
-    store(d_mix + gates + i, g * (h - load(input + i)) * t * (1.f - t));
-  });
-  if (model.deep()) {
-    int64_t half = panel_floats(model.shape.hidden);
-    backward<Finish::where_positive>(model.candidate, d_hidden, d_mix, hidden);
-    backward<Finish::where_positive>(model.gate, d_hidden + half, d_mix + gates, hidden + half);
-    backward<Finish::none>(model.write, d_input, d_hidden);
-  } else {
-    backward<Finish::none>(model.write, d_input, d_mix);
-  }
+  backward<Finish::none>(model.write, d_input,
+                         write_rest_backward(model, d_mix, d_hidden, d_written, mix, hidden, input));
   each_vector(width, [&](int64_t i) {
     Vec kept = (1.f - load(mix + gates + i)) * load(d_written + i);
     store(d_input + i, load(d_input + i) + kept);
   });
 }
 
-inline void write_gradient(const Model& model, float* gradients, const float* d_mix,
-                           const float* d_hidden, const float* hidden, const float* input,
-                           int64_t input_features, int64_t panels) {
+inline void write_rest_gradient(const Model& model, float* gradients, const float* d_mix,
+                                const float* hidden, int64_t panels) {
+  if (!model.deep()) return;
   const Shape& shape = model.shape;
-  if (!model.deep()) {
-    add_gradient(model.write, gradients, d_mix, 2 * shape.width, input, input_features, panels);
-    return;
-  }
-  add_gradient(model.write, gradients, d_hidden, 2 * shape.hidden, input, input_features, panels);
   add_gradient(model.candidate, gradients, d_mix, 2 * shape.width, hidden, 2 * shape.hidden, panels);
   add_gradient(model.gate, gradients, d_mix + panel_floats(shape.width), 2 * shape.width,
                hidden + panel_floats(shape.hidden), 2 * shape.hidden, panels);
+}
+
+inline void write_gradient(const Model& model, float* gradients, const float* d_mix,
+                           const float* d_hidden, const float* hidden, const float* input,
+                           int64_t input_features, int64_t panels) {
+  add_gradient(model.write, gradients, model.deep() ? d_hidden : d_mix, model.write.out, input,
+               input_features, panels);
+  write_rest_gradient(model, gradients, d_mix, hidden, panels);
 }
 
 // JOIN: `pair` is [left; right].
@@ -321,12 +352,13 @@ HAM_INLINE void join_forward(const Model& model, float* joined, float* hidden, c
 }
 
 // `gradient` at `joined`; d_joined and d_hidden are those at the pre-activations.
+template <bool add = false>
 HAM_INLINE void join_backward(const Model& model, float* d_pair, float* d_joined, float* d_hidden,
                               const float* gradient, const float* joined, const float* hidden) {
   each_vector(model.shape.width, [&](int64_t i) {
     store(d_joined + i, where_positive(load(joined + i), load(gradient + i)));
   });
-  mlp_backward(model.join, model.deep(), d_pair, d_hidden, d_joined, hidden);
+  mlp_backward<add>(model.join, model.deep(), d_pair, d_hidden, d_joined, hidden);
 }
 
 inline void join_gradient(const Model& model, float* gradients, const float* d_joined,

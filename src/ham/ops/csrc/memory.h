@@ -120,10 +120,10 @@ struct Descent {
 // `root` is the root's panel, or null where it must be gathered; `uniforms` and `logits` are
 // panels [levels]; right iff uniform < sigmoid(logit), null uniforms standing for one half.
 inline void attend_forward(const Model& model, const Forest& forest, const Descent& descent,
-                           float* value, float* logits, float* query_half, const float* root,
+                           float* value, float* logits, float* half, const float* root,
                            const float* query, const float* uniforms) {
   int64_t width = model.shape.width, levels = model.shape.levels;
-  search_query_half(model, query_half, query);
+  query_half(model, model.search[0], half, query);
   Nodes node;
   for (int lane = 0; lane < kLanes; ++lane) node.of[lane] = 1;
   for (int64_t level = 0; level < levels; ++level) {
@@ -135,7 +135,7 @@ inline void attend_forward(const Model& model, const Forest& forest, const Desce
     else
       gather(panel, rows_to_read(forest, node.of), width);
     search_forward(model, logit, descent.hidden + level * panel_floats(model.search_width()), panel,
-                   query_half);
+                   half);
     LaneMask right;
     for (int v = 0; v < kLanes; v += kWidth) {
       Vec threshold = uniforms ? load(uniforms + level * kLanes + v) : splat(0.5f);

@@ -213,10 +213,10 @@ class Step {
       gather(scratch.logits, rows(chunk, trees, s_.d_turn_logits, shape.levels, trees.zeros), shape.levels);
       attend_backward<true>(model_, trees, tape.descent(), scratch.search_first, scratch.query_half,
                             scratch.logits, scratch.gradient, nullptr);
-      search_query_backward(model_, d_query, scratch.query_half);
+      add_query_backward(model_, model_.search[0], d_query, scratch.query_half);
       search_gradient(model_, gradients, scratch.search_first, scratch.logits, tape.search_hidden,
                       tape.nodes, shape.levels);
-      search_query_gradient(model_, gradients, scratch.query_half, query, shape.query, 1);
+      query_gradient(model_, model_.search[0], gradients, scratch.query_half, query, shape.query, 1);
     }
     scatter<false>(rows(chunk, trees, s_.d_queries, shape.query, trees.trash), d_query, shape.query);
   }

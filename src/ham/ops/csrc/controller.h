@@ -1,0 +1,339 @@
+// What an episode is made of whichever way its memory attends: chunks of lanes, the controller that
+// drives them (the LSTM, or the rows of the input), its outputs, and the backward of both.
+#pragma once
+
+#include <algorithm>
+#include <numeric>
+
+#include "api.h"
+#include "memory.h"
+
+namespace ham {
+
+// Timesteps whose pre-activation gradients wait for one weight-gradient reduction.
+constexpr int64_t kStepBlock = 32;
+
+inline int64_t levels_of(int64_t leaves) {
+  int64_t levels = 0;
+  while ((int64_t{1} << levels) < leaves) ++levels;
+  return levels;
+}
+
+inline Shape shape_of(const HamEpisode& e) {
+  return {e.leaves, levels_of(e.leaves), e.has_lstm ? e.bits : 0, e.width,
+          e.query,  e.depth == 2 ? e.hidden : 0, e.outputs, e.depth, e.has_lstm != 0};
+}
+
+inline void add_layers(Model& model) {
+  const Shape& s = model.shape;
+  if (s.has_lstm) model.mlp(model.embed, s.bits, s.width);
+  model.mlp(model.join, 2 * s.width, s.width);
+  model.mlp(model.search, s.width + s.query, 1);
+  model.write_layers();
+  if (s.has_lstm) {
+    model.lstm_layer();
+    model.layer(model.output[0], s.query, s.outputs);
+    model.linear(model.output[0], 0, s.outputs);
+  } else {
+    model.mlp(model.output, s.width, s.outputs);
+  }
+}
+
+struct Chunk {
+  int64_t lanes = 0;
+  int64_t example[kLanes];
+  int64_t duration[kLanes];  // descending: the lanes still running are a prefix
+  int64_t length[kLanes];
+  int64_t steps = 0, updates = 0, filled = 0;
+
+  int64_t active(int64_t t) const {
+    int64_t count = 0;
+    while (count < lanes && duration[count] > t) ++count;
+    return count;
+  }
+};
+
+// Longest first, so that a chunk's lanes end together and the last chunks are the cheap ones.
+inline std::vector<Chunk> make_chunks(const HamEpisode& e) {
+  std::vector<int64_t> order(e.batch);
+  std::iota(order.begin(), order.end(), 0);
+  std::stable_sort(order.begin(), order.end(),
+                   [&](int64_t a, int64_t b) { return e.durations[a] > e.durations[b]; });
+  std::vector<Chunk> chunks((e.batch + kLanes - 1) / kLanes);
+  for (int64_t i = 0; i < e.batch; ++i) {
+    Chunk& chunk = chunks[i / kLanes];
+    int64_t lane = chunk.lanes++, example = order[i];
+    chunk.example[lane] = example;
+    chunk.duration[lane] = e.durations[example];
+    chunk.length[lane] = e.has_lstm ? e.lengths[example] : 0;
+    chunk.steps = std::max(chunk.steps, chunk.duration[lane]);
+    chunk.filled = std::max(chunk.filled, chunk.length[lane]);
+  }
+  // Nobody sees what the last timestep writes, unless the final tree is asked for.
+  for (Chunk& chunk : chunks)
+    chunk.updates = e.tree ? chunk.steps : std::max<int64_t>(chunk.steps - 1, 0);
+  return chunks;
+}
+
+// Trees and the two rows that stand in for lanes without one.
+struct ForestScratch {
+  float *trees, *zeros, *trash;
+
+  static int64_t longest_row(const HamEpisode& e) {
+    return std::max({e.width, e.bits, e.query, e.outputs, levels_of(e.leaves), int64_t{1}});
+  }
+  void lay_out(Arena& arena, const HamEpisode& e, bool with_trees) {
+    int64_t lanes = std::min<int64_t>(e.batch, kLanes);
+    trees = arena.take(with_trees ? lanes * 2 * e.leaves * e.width : 0);
+    zeros = arena.take(longest_row(e));
+    trash = arena.take(longest_row(e));
+  }
+  void start(const HamEpisode& e) {
+    std::memset(zeros, 0, sizeof(float) * longest_row(e));
+    std::memset(trash, 0, sizeof(float) * longest_row(e));
+  }
+  Forest forest(const HamEpisode& e, const Chunk& chunk, float* given) const {
+    Forest forest;
+    forest.width = e.width;
+    forest.large = 2 * e.leaves * e.width > kLargeTree / static_cast<int64_t>(sizeof(float));
+    forest.zeros = zeros;
+    forest.trash = trash;
+    forest.active = chunk.lanes;
+    int64_t floats = 2 * e.leaves * e.width;
+    for (int64_t lane = 0; lane < chunk.lanes; ++lane)
+      forest.tree[lane] = given ? given + chunk.example[lane] * floats : trees + lane * floats;
+    return forest;
+  }
+};
+
+// LSTM+HAM: where each lane's inputs start.
+struct LaneInputs {
+  const float* row[kLanes] = {};
+};
+inline LaneInputs inputs_of(const HamEpisode& e, const Chunk& chunk) {
+  LaneInputs inputs;
+  if (e.has_lstm)
+    for (int64_t lane = 0; lane < chunk.lanes; ++lane)
+      inputs.row[lane] = e.inputs + chunk.example[lane] * e.leaves * e.bits;
+  return inputs;
+}
+
+// Rows of one timestep of a tensor [batch][steps][features], for the lanes still running.
+inline Rows rows_of(const Forest& forest, const Chunk& chunk, float* tensor, int64_t steps, int64_t step,
+             int64_t features, float* otherwise) {
+  Rows rows;
+  for (int64_t lane = 0; lane < kLanes; ++lane)
+    rows.row[lane] = lane < forest.active
+                         ? tensor + (chunk.example[lane] * steps + step) * features
+                         : otherwise;
+  return rows;
+}
+inline void gather_rows(float* panel, const Forest& forest, const Chunk& chunk, const float* tensor,
+                 int64_t steps, int64_t step, int64_t features) {
+  gather(panel, rows_of(forest, chunk, const_cast<float*>(tensor), steps, step, features, forest.zeros),
+         features);
+}
+inline void scatter_rows(const Forest& forest, const Chunk& chunk, float* tensor, int64_t steps,
+                  int64_t step, int64_t features, const float* panel) {
+  scatter<false>(rows_of(forest, chunk, tensor, steps, step, features, forest.trash), panel, features);
+}
+
+// What no timestep reached.
+inline void clear_rest(const HamEpisode& e, const Chunk& chunk, int64_t levels) {
+  auto clear = [](auto* tensor, int64_t example, int64_t steps, int64_t first, int64_t features, int byte) {
+    if (tensor)
+      std::memset(tensor + (example * steps + first) * features, byte,
+                  sizeof *tensor * (steps - first) * features);
+  };
+  for (int64_t lane = 0; lane < chunk.lanes; ++lane) {
+    int64_t example = chunk.example[lane], first = chunk.duration[lane];
+    clear(e.output_logits, example, e.timesteps / e.every, first / e.every, e.outputs, 0);
+    clear(e.turn_logits, example, e.timesteps, first, levels, 0);
+    clear(e.turns, example, e.timesteps, first, levels, 0);
+    clear(e.leaf, example, e.timesteps, first, 1, 0xFF);
+    clear(e.queries, example, e.timesteps, first, e.query, 0);
+  }
+}
+
+inline void lstm_forward(const Model& model, float* new_state, float* new_cell, float* gates,
+                  float* tanh_cell, const float* input, const float* cell) {
+  int64_t l = panel_floats(model.shape.query);
+  forward<Finish::none>(model.lstm, gates, input);
+  each_vector(model.shape.query, [&](int64_t at) {
+    Vec i = sigmoid(load(gates + at)), f = sigmoid(load(gates + l + at));
+    Vec g = tanh(load(gates + 2 * l + at)), o = sigmoid(load(gates + 3 * l + at));
+    Vec c = multiply_add(f, load(cell + at), i * g);
+    Vec tanh_c = tanh(c);
+    store(gates + at, i);
+    store(gates + l + at, f);
+    store(gates + 2 * l + at, g);
+    store(gates + 3 * l + at, o);
+    store(new_cell + at, c);
+    store(tanh_cell + at, tanh_c);
+    store(new_state + at, o * tanh_c);
+  });
+}
+
+// d_cell: of the cell after, in; of the cell before, out.
+inline void lstm_backward(const Model& model, float* d_input, float* d_gates, float* d_cell,
+                   const float* d_state, const float* gates, const float* tanh_cell,
+                   const float* cell) {
+  int64_t l = panel_floats(model.shape.query);
+  each_vector(model.shape.query, [&](int64_t at) {
+    Vec i = load(gates + at), f = load(gates + l + at);
+    Vec g = load(gates + 2 * l + at), o = load(gates + 3 * l + at);
+    Vec dh = load(d_state + at), tanh_c = load(tanh_cell + at);
+    Vec dc = load(d_cell + at) + dh * o * (1.f - tanh_c * tanh_c);
+    store(d_gates + at, dc * g * i * (1.f - i));
+    store(d_gates + l + at, dc * load(cell + at) * f * (1.f - f));
+    store(d_gates + 2 * l + at, dc * i * (1.f - g * g));
+    store(d_gates + 3 * l + at, dh * tanh_c * o * (1.f - o));
+    store(d_cell + at, dc * f);
+  });
+  backward<Finish::none>(model.lstm, d_input, d_gates);
+}
+
+// What the controller leaves for backward; without a tape, room for one timestep.
+struct ControllerTape {
+  bool taped;
+  Shape shape;
+  float *state, *cell, *gates, *tanh_cell, *output_hidden;
+
+  void lay_out(Arena& arena, const Shape& of, int64_t most, int64_t every, bool keep) {
+    taped = keep;
+    shape = of;
+    int64_t steps = keep ? most : 1, l = shape.has_lstm ? shape.query : 0;
+    state = arena.panels(steps, state_width());
+    cell = arena.panels(steps + 1, l);
+    gates = arena.panels(steps, 4 * l);
+    tanh_cell = arena.panels(steps, l);
+    output_hidden = arena.panels(keep ? steps / every : 1, shape.has_lstm ? 0 : shape.hidden);
+  }
+
+  // query | value | new query: adjacent, so the LSTM reads [query; value] and WRITE
+  // [value; new query] as one panel each.
+  int64_t state_width() const { return 2 * shape.query + shape.width; }
+  int64_t at(int64_t t) const { return taped ? t : 0; }
+  float* query(int64_t t) const { return state + at(t) * panel_floats(state_width()); }
+  float* value(int64_t t) const { return query(t) + panel_floats(shape.query); }
+  float* new_query(int64_t t) const { return value(t) + panel_floats(shape.width); }
+  float* cell_before(int64_t t) const { return cell + at(t) * panel_floats(shape.query); }
+  float* gates_at(int64_t t) const { return gates + at(t) * panel_floats(4 * shape.query); }
+  float* tanh_cell_at(int64_t t) const { return tanh_cell + at(t) * panel_floats(shape.query); }
+  float* output_hidden_at(int64_t symbol) const {
+    return output_hidden + at(symbol) * panel_floats(shape.hidden);
+  }
+};
+
+inline void start_controller(const ControllerTape& tape) {
+  if (!tape.shape.has_lstm) return;
+  zero_panel(tape.query(0), tape.shape.query);
+  zero_panel(tape.cell_before(0), tape.shape.query);
+}
+
+// The query of timestep t.
+inline void take_query(const HamEpisode& e, const Forest& forest, const Chunk& chunk,
+                       const ControllerTape& tape, int64_t t) {
+  const Shape& shape = tape.shape;
+  float *query = tape.query(t), *new_query = tape.new_query(t);
+  if (!shape.has_lstm) {
+    gather_rows(query, forest, chunk, e.inputs, e.timesteps, t, shape.query);
+    copy_panel(new_query, query, shape.query);
+  } else if (t > 0) {
+    copy_panel(query, tape.new_query(t - 1), shape.query);
+  }
+  if (e.queries) scatter_rows(forest, chunk, e.queries, e.timesteps, t, shape.query, query);
+}
+
+// What the value that was read does to the controller, and the output, if one is due.
+inline void controller_forward(const HamEpisode& e, const Model& model, const Forest& forest,
+                               const Chunk& chunk, const ControllerTape& tape, int64_t t, float* output) {
+  const Shape& shape = tape.shape;
+  float* new_query = tape.new_query(t);
+  if (shape.has_lstm)
+    lstm_forward(model, new_query, tape.cell_before(t + 1), tape.gates_at(t), tape.tanh_cell_at(t),
+                 tape.query(t), tape.cell_before(t));
+  if ((t + 1) % e.every != 0) return;
+  int64_t symbol = (t + 1) / e.every - 1;
+  if (shape.has_lstm)
+    forward<Finish::none>(model.output[0], output, new_query);
+  else
+    mlp_forward<Finish::none>(model.output, model.deep(), output, tape.output_hidden_at(symbol),
+                              tape.value(t));
+  scatter_rows(forest, chunk, e.output_logits, e.timesteps / e.every, symbol, shape.outputs, output);
+}
+
+struct ControllerScratch {
+  float *d_state, *d_query, *d_cell, *d_value, *d_read;
+  // Rings of gradients at pre-activations: per timestep, per symbol.
+  float *gates, *output, *output_hidden;
+
+  void lay_out(Arena& arena, const Shape& shape) {
+    int64_t d = shape.width, q = shape.query;
+    d_state = arena.panels(1, q + d);
+    d_query = arena.panels(1, q);
+    d_cell = arena.panels(1, q);
+    d_value = arena.panels(1, d);
+    d_read = arena.panels(1, d);
+    gates = arena.panels(kStepBlock, shape.has_lstm ? 4 * q : 0);
+    output = arena.panels(kStepBlock, shape.outputs);
+    output_hidden = arena.panels(kStepBlock, shape.has_lstm ? 0 : shape.hidden);
+  }
+  void start(const Shape& shape) const {
+    zero_panel(d_query, shape.query);
+    zero_panel(d_cell, shape.query);
+  }
+};
+
+// d_query: of the new query, in; of the query, out. d_value: the read's share is added to it.
+inline void controller_backward(const HamEpisode& e, const Model& model, const Forest& forest,
+                                const Chunk& chunk, const ControllerTape& tape,
+                                const ControllerScratch& scratch, int64_t t) {
+  const Shape& shape = model.shape;
+  int64_t width = shape.width, step_at = t % kStepBlock;
+  if ((t + 1) % e.every == 0) {
+    int64_t symbol = (t + 1) / e.every - 1;
+    int64_t at = symbol - (t - step_at) / e.every;
+    float* d_output = scratch.output + at * panel_floats(shape.outputs);
+    if (e.d_output_logits)
+      gather_rows(d_output, forest, chunk, e.d_output_logits, e.timesteps / e.every, symbol, shape.outputs);
+    else
+      zero_panel(d_output, shape.outputs);
+    if (shape.has_lstm) {
+      add_backward(model.output[0], scratch.d_query, d_output);
+    } else {
+      float* d_hidden = scratch.output_hidden + at * panel_floats(shape.hidden);
+      mlp_backward(model.output, model.deep(), scratch.d_read, d_hidden, d_output,
+                   tape.output_hidden_at(symbol));
+      add_panel(scratch.d_value, scratch.d_read, width);
+    }
+  }
+  if (!shape.has_lstm) return;
+  lstm_backward(model, scratch.d_state, scratch.gates + step_at * panel_floats(4 * shape.query),
+                scratch.d_cell, scratch.d_query, tape.gates_at(t), tape.tanh_cell_at(t),
+                tape.cell_before(t));
+  copy_panel(scratch.d_query, scratch.d_state, shape.query);
+  add_panel(scratch.d_value, scratch.d_state + panel_floats(shape.query), width);
+}
+
+// The controller's weight gradients over the timesteps [first, end), which start a ring.
+inline void controller_gradient(const HamEpisode& e, const Model& model, const ControllerTape& tape,
+                                const ControllerScratch& scratch, int64_t first, int64_t end,
+                                float* gradients) {
+  const Shape& shape = model.shape;
+  int64_t stride = tape.state_width();
+  if (shape.has_lstm)
+    add_gradient(model.lstm, gradients, scratch.gates, 4 * shape.query, tape.query(first), stride,
+                 end - first);
+  int64_t symbol = first / e.every, symbols = end / e.every - symbol;
+  if (symbols <= 0) return;
+  int64_t t = (symbol + 1) * e.every - 1;
+  if (shape.has_lstm)
+    add_gradient(model.output[0], gradients, scratch.output, shape.outputs, tape.new_query(t),
+                 stride * e.every, symbols);
+  else
+    mlp_gradient(model.output, model.deep(), gradients, scratch.output, scratch.output_hidden,
+                 tape.output_hidden_at(symbol), tape.value(t), stride * e.every, symbols);
+}
+
+}  // namespace ham
