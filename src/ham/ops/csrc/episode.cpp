@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <numeric>
 
 #include "alone.h"
 #include "api.h"
@@ -13,8 +12,6 @@
 namespace ham {
 namespace {
 
-// Timesteps whose pre-activation gradients wait for one weight-gradient reduction.
-constexpr int64_t kStepBlock = 32;
 constexpr int64_t kPathBlock = 48;
 
 int64_t levels_of(int64_t leaves) {
@@ -35,7 +32,7 @@ void add_layers(Model& model) {
   model.mlp(model.search, s.width + s.query, 1);
   model.write_layers();
   if (s.has_lstm) {
-    model.lstm_layer();
+    model.lstm_layer(model.lstm, s.query, s.width);
     model.layer(model.output[0], s.query, s.outputs);
     model.linear(model.output[0], 0, s.outputs);
   } else {
@@ -43,38 +40,20 @@ void add_layers(Model& model) {
   }
 }
 
-struct Chunk {
-  int64_t lanes = 0;
-  int64_t example[kLanes];
-  int64_t duration[kLanes];  // descending: the lanes still running are a prefix
+struct EpisodeChunk : Chunk {
   int64_t length[kLanes];
-  int64_t steps = 0, updates = 0, filled = 0;
-
-  int64_t active(int64_t t) const {
-    int64_t count = 0;
-    while (count < lanes && duration[count] > t) ++count;
-    return count;
-  }
+  int64_t updates = 0, filled = 0;
 };
 
-// Longest first, so that a chunk's lanes end together and the last chunks are the cheap ones.
-std::vector<Chunk> make_chunks(const HamEpisode& e) {
-  std::vector<int64_t> order(e.batch);
-  std::iota(order.begin(), order.end(), 0);
-  std::stable_sort(order.begin(), order.end(),
-                   [&](int64_t a, int64_t b) { return e.durations[a] > e.durations[b]; });
-  std::vector<Chunk> chunks((e.batch + kLanes - 1) / kLanes);
-  for (int64_t i = 0; i < e.batch; ++i) {
-    Chunk& chunk = chunks[i / kLanes];
-    int64_t lane = chunk.lanes++, example = order[i];
-    chunk.example[lane] = example;
-    chunk.duration[lane] = e.durations[example];
-    chunk.length[lane] = e.has_lstm ? e.lengths[example] : 0;
-    chunk.steps = std::max(chunk.steps, chunk.duration[lane]);
-    chunk.filled = std::max(chunk.filled, chunk.length[lane]);
-  }
+std::vector<EpisodeChunk> make_chunks(const HamEpisode& e) {
+  auto chunks = chunks_of<EpisodeChunk>(e.batch, e.durations);
+  for (EpisodeChunk& chunk : chunks)
+    for (int64_t lane = 0; lane < chunk.lanes; ++lane) {
+      chunk.length[lane] = e.has_lstm ? e.lengths[chunk.example[lane]] : 0;
+      chunk.filled = std::max(chunk.filled, chunk.length[lane]);
+    }
   // Nobody sees what the last timestep writes, unless the final tree is asked for.
-  for (Chunk& chunk : chunks)
+  for (EpisodeChunk& chunk : chunks)
     chunk.updates = e.tree ? chunk.steps : std::max<int64_t>(chunk.steps - 1, 0);
   return chunks;
 }
@@ -88,7 +67,7 @@ struct Tape {
   float *write_hidden, *mix, *pairs, *join_hidden, *joined, *output_hidden;
   BuildTape build;
 
-  void lay_out(Arena& arena, const Model& model, const Chunk& chunk, int64_t every, bool keep) {
+  void lay_out(Arena& arena, const Model& model, const EpisodeChunk& chunk, int64_t every, bool keep) {
     taped = keep;
     shape = model.shape;
     search_width = model.deep() ? model.search_width() : 0;
@@ -162,7 +141,7 @@ struct ForestScratch {
     std::memset(zeros, 0, sizeof(float) * longest_row(e));
     std::memset(trash, 0, sizeof(float) * longest_row(e));
   }
-  Forest forest(const HamEpisode& e, const Chunk& chunk, float* given) const {
+  Forest forest(const HamEpisode& e, const EpisodeChunk& chunk, float* given) const {
     Forest forest;
     forest.width = e.width;
     forest.large = 2 * e.leaves * e.width > kLargeTree / static_cast<int64_t>(sizeof(float));
@@ -177,7 +156,7 @@ struct ForestScratch {
 };
 
 // Rows of one timestep of a tensor [batch][steps][features], for the lanes still running.
-Rows rows_of(const Forest& forest, const Chunk& chunk, float* tensor, int64_t steps, int64_t step,
+Rows rows_of(const Forest& forest, const EpisodeChunk& chunk, float* tensor, int64_t steps, int64_t step,
              int64_t features, float* otherwise) {
   Rows rows;
   for (int64_t lane = 0; lane < kLanes; ++lane)
@@ -186,12 +165,12 @@ Rows rows_of(const Forest& forest, const Chunk& chunk, float* tensor, int64_t st
                          : otherwise;
   return rows;
 }
-void gather_rows(float* panel, const Forest& forest, const Chunk& chunk, const float* tensor,
+void gather_rows(float* panel, const Forest& forest, const EpisodeChunk& chunk, const float* tensor,
                  int64_t steps, int64_t step, int64_t features) {
   gather(panel, rows_of(forest, chunk, const_cast<float*>(tensor), steps, step, features, forest.zeros),
          features);
 }
-void scatter_rows(const Forest& forest, const Chunk& chunk, float* tensor, int64_t steps,
+void scatter_rows(const Forest& forest, const EpisodeChunk& chunk, float* tensor, int64_t steps,
                   int64_t step, int64_t features, const float* panel) {
   scatter<false>(rows_of(forest, chunk, tensor, steps, step, features, forest.trash), panel, features);
 }
@@ -212,48 +191,10 @@ struct ForwardScratch {
     sibling = arena.panels(1, shape.width);
     output = arena.panels(1, shape.outputs);
     if (e.taped) return;
-    untaped.lay_out(arena, model, Chunk{}, 1, false);
+    untaped.lay_out(arena, model, EpisodeChunk{}, 1, false);
     alone.lay_out(arena, model);
   }
 };
-
-void lstm_forward(const Model& model, float* new_state, float* new_cell, float* gates,
-                  float* tanh_cell, const float* input, const float* cell) {
-  int64_t l = panel_floats(model.shape.query);
-  forward<Finish::none>(model.lstm, gates, input);
-  each_vector(model.shape.query, [&](int64_t at) {
-    Vec i = sigmoid(load(gates + at)), f = sigmoid(load(gates + l + at));
-    Vec g = tanh(load(gates + 2 * l + at)), o = sigmoid(load(gates + 3 * l + at));
-    Vec c = multiply_add(f, load(cell + at), i * g);
-    Vec tanh_c = tanh(c);
-    store(gates + at, i);
-    store(gates + l + at, f);
-    store(gates + 2 * l + at, g);
-    store(gates + 3 * l + at, o);
-    store(new_cell + at, c);
-    store(tanh_cell + at, tanh_c);
-    store(new_state + at, o * tanh_c);
-  });
-}
-
-// d_cell: of the cell after, in; of the cell before, out.
-void lstm_backward(const Model& model, float* d_input, float* d_gates, float* d_cell,
-                   const float* d_state, const float* gates, const float* tanh_cell,
-                   const float* cell) {
-  int64_t l = panel_floats(model.shape.query);
-  each_vector(model.shape.query, [&](int64_t at) {
-    Vec i = load(gates + at), f = load(gates + l + at);
-    Vec g = load(gates + 2 * l + at), o = load(gates + 3 * l + at);
-    Vec dh = load(d_state + at), tanh_c = load(tanh_cell + at);
-    Vec dc = load(d_cell + at) + dh * o * (1.f - tanh_c * tanh_c);
-    store(d_gates + at, dc * g * i * (1.f - i));
-    store(d_gates + l + at, dc * load(cell + at) * f * (1.f - f));
-    store(d_gates + 2 * l + at, dc * i * (1.f - g * g));
-    store(d_gates + 3 * l + at, dh * tanh_c * o * (1.f - o));
-    store(d_cell + at, dc * f);
-  });
-  backward<Finish::none>(model.lstm, d_input, d_gates);
-}
 
 void record_leaf(const HamEpisode& e, int64_t step, int64_t levels, int64_t leaf) {
   if (e.leaf) e.leaf[step] = leaf - e.leaves;
@@ -262,14 +203,14 @@ void record_leaf(const HamEpisode& e, int64_t step, int64_t levels, int64_t leaf
       e.turns[step * levels + level] = (leaf >> (levels - 1 - level)) & 1;
 }
 
-void record_descent(const HamEpisode& e, const Forest& forest, const Chunk& chunk, int64_t t,
+void record_descent(const HamEpisode& e, const Forest& forest, const EpisodeChunk& chunk, int64_t t,
                     int64_t levels, const int64_t* leaf) {
   for (int64_t lane = 0; lane < forest.active; ++lane)
     record_leaf(e, chunk.example[lane] * e.timesteps + t, levels, leaf[lane]);
 }
 
 // What no timestep reached.
-void clear_rest(const HamEpisode& e, const Chunk& chunk, int64_t levels) {
+void clear_rest(const HamEpisode& e, const EpisodeChunk& chunk, int64_t levels) {
   auto clear = [](auto* tensor, int64_t example, int64_t steps, int64_t first, int64_t features, int byte) {
     if (tensor)
       std::memset(tensor + (example * steps + first) * features, byte,
@@ -289,7 +230,7 @@ void clear_rest(const HamEpisode& e, const Chunk& chunk, int64_t levels) {
 constexpr int64_t kFewLanes = 4;
 
 // One lane's timesteps by itself; its tree is built.
-void forward_alone(const HamEpisode& e, const Model& model, const Chunk& chunk, const Forest& forest,
+void forward_alone(const HamEpisode& e, const Model& model, const EpisodeChunk& chunk, const Forest& forest,
                    int64_t lane, const ForwardScratch& scratch) {
   const Shape& shape = model.shape;
   int64_t example = chunk.example[lane], query_size = shape.query, width = shape.width;
@@ -329,7 +270,7 @@ void forward_alone(const HamEpisode& e, const Model& model, const Chunk& chunk, 
   }
 }
 
-void forward_chunk(const HamEpisode& e, const Model& model, const Chunk& chunk, const Tape& tape,
+void forward_chunk(const HamEpisode& e, const Model& model, const EpisodeChunk& chunk, const Tape& tape,
                    ForwardScratch& scratch) {
   const Shape& shape = model.shape;
   int64_t levels = shape.levels, symbols = e.timesteps / e.every;
@@ -369,7 +310,7 @@ void forward_chunk(const HamEpisode& e, const Model& model, const Chunk& chunk, 
     record_descent(e, forest, chunk, t, levels, descent.leaf);
 
     if (shape.has_lstm)
-      lstm_forward(model, new_query, tape.cell_before(t + 1), tape.gates_at(t), tape.tanh_cell_at(t),
+      lstm_forward(model.lstm, new_query, tape.cell_before(t + 1), tape.gates_at(t), tape.tanh_cell_at(t),
                    query, tape.cell_before(t));
     if ((t + 1) % e.every == 0) {
       int64_t symbol = (t + 1) / e.every - 1;
@@ -430,7 +371,7 @@ struct BackwardScratch {
 };
 
 // Weight gradients of SEARCH's node half and of JOIN, over the timesteps [first, end).
-void reduce_paths(const Model& model, const Chunk& chunk, const Tape& tape,
+void reduce_paths(const Model& model, const EpisodeChunk& chunk, const Tape& tape,
                   const BackwardScratch& scratch, int64_t first, int64_t end, float* gradients) {
   int64_t levels = model.shape.levels;
   if (levels == 0) return;
@@ -445,7 +386,7 @@ void reduce_paths(const Model& model, const Chunk& chunk, const Tape& tape,
 }
 
 // Weight gradients of what runs once a timestep, over the timesteps [first, end).
-void reduce_steps(const HamEpisode& e, const Model& model, const Chunk& chunk, const Tape& tape,
+void reduce_steps(const HamEpisode& e, const Model& model, const EpisodeChunk& chunk, const Tape& tape,
                   const BackwardScratch& scratch, int64_t first, int64_t end, float* gradients) {
   const Shape& shape = model.shape;
   int64_t steps = end - first, stride = tape.state_width();
@@ -475,7 +416,7 @@ HAM_INLINE void prefetch(const float* piece, int64_t panels, int64_t features) {
 }
 
 // Forward wrote a timestep's record long ago: it is asked for while the one after it is worked on.
-void prefetch_step(const Model& model, const Chunk& chunk, const Tape& tape, int64_t t) {
+void prefetch_step(const Model& model, const EpisodeChunk& chunk, const Tape& tape, int64_t t) {
   const Shape& shape = model.shape;
   int64_t levels = shape.levels, width = shape.width, query = shape.has_lstm ? shape.query : 0;
   Descent descent = tape.descent(t);
@@ -494,7 +435,7 @@ void prefetch_step(const Model& model, const Chunk& chunk, const Tape& tape, int
   prefetch(ascent.joined, levels, width);
 }
 
-void backward_chunk(const HamEpisode& e, const Model& model, const Chunk& chunk, const Tape& tape,
+void backward_chunk(const HamEpisode& e, const Model& model, const EpisodeChunk& chunk, const Tape& tape,
                     BackwardScratch& scratch, float* gradients) {
   const Shape& shape = model.shape;
   int64_t levels = shape.levels, width = shape.width, symbols = e.timesteps / e.every;
@@ -542,9 +483,10 @@ void backward_chunk(const HamEpisode& e, const Model& model, const Chunk& chunk,
       }
     }
     if (shape.has_lstm) {
-      lstm_backward(model, scratch.d_state, scratch.gates + step_at * panel_floats(4 * shape.query),
-                    scratch.d_cell, scratch.d_query, tape.gates_at(t), tape.tanh_cell_at(t),
-                    tape.cell_before(t));
+      float* d_gates = scratch.gates + step_at * panel_floats(4 * shape.query);
+      lstm_backward(model.lstm, d_gates, scratch.d_cell, scratch.d_query, tape.gates_at(t),
+                    tape.tanh_cell_at(t), tape.cell_before(t));
+      backward<Finish::none>(model.lstm, scratch.d_state, d_gates);
       copy_panel(scratch.d_query, scratch.d_state, shape.query);
       add_panel(scratch.d_value, scratch.d_state + panel_floats(shape.query), width);
     }
@@ -586,7 +528,7 @@ class Episode {
  public:
   explicit Episode(const HamEpisode& e) : e_(e), model_(shape_of(e)), chunks_(make_chunks(e)) {
     add_layers(model_);
-    for (const Chunk& chunk : chunks_) {
+    for (const EpisodeChunk& chunk : chunks_) {
       filled_ = std::max(filled_, chunk.filled);
       joins_ = std::max(joins_, BuildTape::slots(model_.shape, chunk.filled, true));
       starts_.push_back(tape_floats_);
@@ -685,7 +627,7 @@ class Episode {
 
   const HamEpisode& e_;
   Model model_;
-  std::vector<Chunk> chunks_;
+  std::vector<EpisodeChunk> chunks_;
   std::vector<int64_t> starts_;
   int64_t tape_floats_ = 0, joins_ = 0, filled_ = 0, workers_ = 1;
 };
