@@ -6,9 +6,17 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from ham.baselines.recurrent import before, read_rows, remember_by_default, rounded, undecided, within
+from ham.baselines.recurrent import (
+    before,
+    read_online,
+    read_rows,
+    remember_by_default,
+    rounded,
+    undecided,
+    within,
+)
 from ham.nn.model import Model
-from ham.ops import Episode
+from ham.ops import Episode, native_for
 
 
 class Attention(nn.Module):
@@ -66,17 +74,32 @@ class AttentiveDecoder(Model):
     ) -> Episode:
         symbols = max(int(asked.max()), 1)
         if self.online:
-            states, _ = self.encoder(inputs[:, :symbols])
+            states = read_online(self.encoder, inputs[:, :symbols], asked)
             so_far = torch.ones(symbols, symbols, dtype=torch.bool, device=inputs.device).tril()
             context = self.attention(states, states, self.attention.of_state(states), so_far[None])
             return undecided(self.output(torch.cat([states, context], -1)), asked)
 
         states, (last, _) = read_rows(self.encoder, inputs, lengths)
-        usable = within(lengths, states.shape[1])[:, None]
-        keys = self.attention.of_state(states)
         # The backward direction ends at the first row.
         h = torch.tanh(self.start(last[1]))
         c = torch.zeros_like(h)
+        if native_for(inputs):
+            from ham.ops import native_recurrent
+
+            outputs = native_recurrent.decode(
+                [*self.attention.parameters(), *self.decoder.parameters(), *self.output.parameters()],
+                h,
+                c,
+                asked,
+                None if targets is None else targets[:, :symbols],
+                symbols=symbols,
+                memory=states,
+                lengths=lengths,
+            )
+            return undecided(outputs, asked)
+
+        usable = within(lengths, states.shape[1])[:, None]
+        keys = self.attention.of_state(states)
         symbol = inputs.new_zeros(len(inputs), self.output.out_features)
         fed = None if targets is None else before(targets[:, :symbols]).unbind(1)
         outputs, seen = [], []

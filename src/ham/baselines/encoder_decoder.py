@@ -5,9 +5,9 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-from ham.baselines.recurrent import before, read_rows, remember_by_default, rounded, undecided
+from ham.baselines.recurrent import before, read_online, read_rows, remember_by_default, rounded, undecided
 from ham.nn.model import Model
-from ham.ops import Episode
+from ham.ops import Episode, native_for
 
 
 class EncoderDecoder(Model):
@@ -34,10 +34,24 @@ class EncoderDecoder(Model):
     ) -> Episode:
         symbols = max(int(asked.max()), 1)
         if self.online:
-            states, _ = self.encoder(inputs[:, :symbols])
+            states = read_online(self.encoder, inputs[:, :symbols], asked)
             return undecided(self.output(states), asked)
 
         _, state = read_rows(self.encoder, inputs, lengths)
+        if native_for(inputs):
+            from ham.ops import native_recurrent
+
+            h, c = state
+            outputs = native_recurrent.decode(
+                [*self.decoder.parameters(), *self.output.parameters()],
+                h[0],
+                c[0],
+                asked,
+                None if targets is None else targets[:, :symbols],
+                symbols=symbols,
+            )
+            return undecided(outputs, asked)
+
         if targets is not None:
             states, _ = self.decoder(before(targets[:, :symbols]), state)
             return undecided(self.output(states), asked)

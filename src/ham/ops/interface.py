@@ -74,7 +74,31 @@ class StepCall(ctypes.Structure):
     ]
 
 
-CALLS = (EpisodeCall, ObjectiveCall, GradientCall, AdamCall, StepCall)
+class ReaderCall(ctypes.Structure):
+    """HamReader."""
+
+    _fields_ = [
+        *_fields(c_int64, "batch slots features cells directions taped threads"),
+        *_fields(POINTER(c_void_p), "parameters"),
+        *_fields(c_void_p, "rows lengths states last_state last_cell tape scratch"),
+        *_fields(c_void_p, "d_states d_last_state d_last_cell"),
+        *_fields(POINTER(c_void_p), "d_parameters"),
+    ]
+
+
+class DecoderCall(ctypes.Structure):
+    """HamDecoder."""
+
+    _fields_ = [
+        *_fields(c_int64, "batch symbols bits cells items item width taped threads"),
+        *_fields(POINTER(c_void_p), "parameters"),
+        *_fields(c_void_p, "state cell asked targets memory lengths outputs tape scratch"),
+        *_fields(c_void_p, "d_outputs d_state d_cell d_memory"),
+        *_fields(POINTER(c_void_p), "d_parameters"),
+    ]
+
+
+CALLS = (EpisodeCall, ObjectiveCall, GradientCall, AdamCall, StepCall, ReaderCall, DecoderCall)
 
 
 def fits(library: ctypes.CDLL) -> bool:
