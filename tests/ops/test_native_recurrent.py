@@ -16,7 +16,11 @@ from test_native import WIDTHS, assert_as_good
 
 import ham
 from ham.baselines import AttentiveDecoder, EncoderDecoder
+from ham.config import Training
 from ham.errors import InputError
+from ham.learn.flat import FlatParameters
+from ham.learn.gradient import Gradient
+from ham.learn.objective import Examples
 from ham.ops import native, native_recurrent
 
 pytestmark = pytest.mark.skipif(not native.available(), reason=native.why_not() or "available")
@@ -88,12 +92,10 @@ def problems(draw, kinds=tuple(KINDS), online=(False, True)) -> Problem:
 @settings(max_examples=60)
 @given(problems())
 def test_values_and_gradients_match_float64(problem):
-    right, right_gradients = problem.run("reference", torch.float64)
-    plain, plain_gradients = problem.run("reference")
-    found, gradients = problem.run("native")
-    assert_as_good([found], [plain], [right], ["outputs"])
-    names = [name for name, _ in problem.model.named_parameters()]
-    assert_as_good(gradients, plain_gradients, right_gradients, names)
+    right = problem.run("reference", torch.float64)
+    plain, found = problem.run("reference"), problem.run("native")
+    names = ["outputs", *(name for name, _ in problem.model.named_parameters())]
+    assert_as_good(*([outputs, *gradients] for outputs, gradients in (found, plain, right)), names)
 
 
 @settings(max_examples=15)
@@ -197,6 +199,79 @@ def test_nan_in_a_parameter_comes_out_where_the_reference_has_it(kind):
         assert right.isnan().any()
 
 
+def trained(kind, online=False, batch=37):
+    """A model, its vectors, and a batch with symbols that do not count."""
+    problem = problem_of(kind, batch=batch, online=online)
+    counted = torch.arange(37) < problem.asked[:, None]
+    counted &= torch.rand(counted.shape) < 0.8
+    counted[torch.arange(batch), (problem.asked - 1).clamp(min=0)] = problem.asked > 0
+    examples = Examples(problem.inputs, problem.lengths, problem.targets, counted, problem.asked)
+    model = copy.deepcopy(problem.model)
+    return model, FlatParameters(model), examples
+
+
+def gradient_of(model, flat, examples, backend):
+    ham.set_backend(backend)
+    flat.gradient.fill_(torch.nan)
+    uniforms = torch.zeros(*examples.counted.shape, 0, dtype=examples.inputs.dtype)
+    strengths = {"reinforce": 1.0, "exploration": 1.0}
+    cost = Gradient(model, flat, Training()).of(examples, uniforms, leaves=32, **strengths)
+    return cost, flat.gradient.clone()
+
+
+@pytest.mark.parametrize("online", [False, True])
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_batch_of_training_is_as_by_autograd(kind, online):
+    model, flat, examples = trained(kind, online)
+    right, right_gradient = gradient_of(model, flat, examples, "reference")
+    found, gradient = gradient_of(model, flat, examples, "native")
+    torch.testing.assert_close(gradient, right_gradient, rtol=1e-4, atol=1e-5)
+    assert found.entropy == 0
+    for field in ("loss", "cross_entropy", "wrong", "norm"):
+        assert getattr(found, field) == pytest.approx(getattr(right, field), rel=1e-5)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_batch_of_training_is_the_same_bits_with_any_number_of_threads(kind):
+    model, flat, examples = trained(kind, batch=70)
+    before = torch.get_num_threads()
+    runs = []
+    try:
+        for threads in (1, 2, 16):
+            torch.set_num_threads(threads)
+            runs.append(gradient_of(model, flat, examples, "native"))
+    finally:
+        torch.set_num_threads(before)
+    for cost, gradient in runs[1:]:
+        assert cost == runs[0][0]
+        assert torch.equal(gradient, runs[0][1])
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "error", "message"),
+    [
+        ("inputs", lambda x: x * torch.inf, InputError, "inputs must be finite"),
+        ("inputs", lambda x: x[:, :, :-1], InputError, "inputs must have shape"),
+        ("inputs", lambda x: x[0], InputError, "inputs must have 3 dimensions"),
+        ("lengths", lambda x: x + 40, InputError, "lengths must be between 1 and 40"),
+        ("lengths", lambda x: x * 0, InputError, "lengths must be between 1 and 40, got 0"),
+        ("asked", lambda x: x + 37, InputError, "asked must be between 0 and 37"),
+        ("asked", lambda x: x.int(), TypeError, "asked must be torch.int64"),
+        ("targets", lambda x: x[:2], InputError, "targets must have shape"),
+        ("targets", lambda x: x / 0, InputError, "targets must be finite"),
+        ("targets", lambda x: x.transpose(1, 2).contiguous().transpose(1, 2), InputError, "contiguous"),
+        ("counted", lambda x: x.float(), TypeError, "counted must be torch.bool"),
+    ],
+)
+def test_nothing_unchecked_reaches_the_engine(name, change, error, message):
+    model, flat, examples = trained(AttentiveDecoder)
+    given = {part: getattr(examples, part) for part in ("inputs", "lengths", "asked", "targets", "counted")}
+    given[name] = change(given[name])
+    engine = native_recurrent.Gradient(flat.weights, flat.gradient, model.engine_sizes())
+    with pytest.raises(error, match=message):
+        engine.of(**given)
+
+
 def reading(**changes):
     lstm = torch.nn.LSTM(3, 4, bidirectional=True)
     given = {
@@ -210,13 +285,9 @@ def reading(**changes):
 def decoding(**changes):
     model = AttentiveDecoder(3, 2, cells=4)
     given = {
-        "parameters": [
-            parameter
-            for part in (model.attention, model.decoder, model.output)
-            for parameter in part.parameters()
-        ],
-        "state": torch.randn(5, 4),
-        "cell": torch.randn(5, 4),
+        "parameters": list(model.parameters())[8:],
+        "state": torch.randn(5, 2, 4),
+        "cell": None,
         "asked": torch.tensor([0, 1, 6, 2, 3]),
         "targets": torch.ones(5, 6, 2),
         "symbols": 6,
@@ -247,15 +318,16 @@ def test_an_example_without_rows_ends_where_it_starts():
         (reading, {"rows": torch.ones(5, 6, 3, requires_grad=True)}, "rows get no gradient"),
         (reading, {"lengths": torch.tensor([0, 1, 7, 2, 3])}, "lengths must be between 0 and 6, got 7"),
         (reading, {"lengths": torch.ones(4, dtype=torch.int64)}, r"lengths must have shape \(5,\)"),
-        (decoding, {"parameters": [torch.ones(1)] * 6}, "with a memory has 10 parameter tensors, got 6"),
-        (decoding, {"lengths": None}, "memory and lengths come together"),
+        (decoding, {"parameters": [torch.ones(1)] * 6}, "with a memory has 12 parameter tensors, got 6"),
+        (decoding, {"lengths": None}, "a memory comes with lengths, and without a cell"),
+        (decoding, {"cell": torch.ones(5, 2, 4)}, "a memory comes with lengths, and without a cell"),
         (decoding, {"lengths": torch.tensor([0, 2, 3, 1, 3])}, "lengths must be between 1 and 3, got 0"),
         (decoding, {"asked": torch.tensor([0, 1, 7, 2, 3])}, "asked must be between 0 and 6, got 7"),
         (decoding, {"symbols": 5}, "asked must be between 0 and 5, got 6"),
         (decoding, {"symbols": 0}, "symbols must be between 1 and"),
         (decoding, {"targets": torch.ones(5, 5, 2)}, r"targets must have shape \(5, 6, 2\)"),
-        (decoding, {"state": torch.ones(5, 3)}, r"state must have shape \(5, 4\)"),
-        (decoding, {"cell": torch.ones(4)}, r"cell must be \[batch, cells\]"),
+        (decoding, {"state": torch.ones(5, 2, 3)}, r"state must have shape \(5, 2, 4\)"),
+        (decoding, {"state": torch.ones(5, 4)}, r"state must be \[batch, directions, cells\]"),
         (decoding, {"memory": torch.ones(5, 3, 7)}, r"item weight must have shape \(4, 7\)"),
         (decoding, {"targets": torch.full((5, 6, 2), torch.nan)}, "targets must be finite, got nan"),
     ],

@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from ham.baselines.recurrent import (
     before,
+    episode_of,
     read_online,
     read_rows,
     remember_by_default,
@@ -69,6 +70,13 @@ class AttentiveDecoder(Model):
             remember_by_default(self.decoder)
         self.output = nn.Linear(cells + states, bits)
 
+    def engine_sizes(self):
+        from ham.ops.native_recurrent import Sizes
+
+        if self.online:
+            return None
+        return Sizes(self.encoder.input_size, self.output.out_features, self.encoder.hidden_size, True)
+
     def forward(
         self, inputs, lengths, asked, *, leaves, uniforms=None, targets=None, keep=True, final_tree=False
     ) -> Episode:
@@ -79,25 +87,27 @@ class AttentiveDecoder(Model):
             context = self.attention(states, states, self.attention.of_state(states), so_far[None])
             return undecided(self.output(torch.cat([states, context], -1)), asked)
 
-        states, (last, _) = read_rows(self.encoder, inputs, lengths)
-        # The backward direction ends at the first row.
-        h = torch.tanh(self.start(last[1]))
-        c = torch.zeros_like(h)
         if native_for(inputs):
             from ham.ops import native_recurrent
 
-            outputs = native_recurrent.decode(
-                [*self.attention.parameters(), *self.decoder.parameters(), *self.output.parameters()],
-                h,
-                c,
+            states, state, _ = native_recurrent.read(list(self.encoder.parameters()), inputs, lengths)
+            parts = (self.attention, self.start, self.decoder, self.output)
+            written = native_recurrent.decode(
+                [parameter for part in parts for parameter in part.parameters()],
+                state,
+                None,
                 asked,
                 None if targets is None else targets[:, :symbols],
                 symbols=symbols,
                 memory=states,
                 lengths=lengths,
             )
-            return undecided(outputs, asked)
+            return episode_of(written)
 
+        states, (last, _) = read_rows(self.encoder, inputs, lengths)
+        # The backward direction ends at the first row.
+        h = torch.tanh(self.start(last[1]))
+        c = torch.zeros_like(h)
         usable = within(lengths, states.shape[1])[:, None]
         keys = self.attention.of_state(states)
         symbol = inputs.new_zeros(len(inputs), self.output.out_features)

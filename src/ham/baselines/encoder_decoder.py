@@ -5,7 +5,15 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-from ham.baselines.recurrent import before, read_online, read_rows, remember_by_default, rounded, undecided
+from ham.baselines.recurrent import (
+    before,
+    episode_of,
+    read_online,
+    read_rows,
+    remember_by_default,
+    rounded,
+    undecided,
+)
 from ham.nn.model import Model
 from ham.ops import Episode, native_for
 
@@ -29,6 +37,13 @@ class EncoderDecoder(Model):
             remember_by_default(self.decoder)
         self.output = nn.Linear(cells, bits)
 
+    def engine_sizes(self):
+        from ham.ops.native_recurrent import Sizes
+
+        if self.online:
+            return None
+        return Sizes(self.encoder.input_size, self.output.out_features, self.encoder.hidden_size, False)
+
     def forward(
         self, inputs, lengths, asked, *, leaves, uniforms=None, targets=None, keep=True, final_tree=False
     ) -> Episode:
@@ -37,21 +52,20 @@ class EncoderDecoder(Model):
             states = read_online(self.encoder, inputs[:, :symbols], asked)
             return undecided(self.output(states), asked)
 
-        _, state = read_rows(self.encoder, inputs, lengths)
         if native_for(inputs):
             from ham.ops import native_recurrent
 
-            h, c = state
-            outputs = native_recurrent.decode(
+            _, *start = native_recurrent.read(list(self.encoder.parameters()), inputs, lengths)
+            written = native_recurrent.decode(
                 [*self.decoder.parameters(), *self.output.parameters()],
-                h[0],
-                c[0],
+                *start,
                 asked,
                 None if targets is None else targets[:, :symbols],
                 symbols=symbols,
             )
-            return undecided(outputs, asked)
+            return episode_of(written)
 
+        _, state = read_rows(self.encoder, inputs, lengths)
         if targets is not None:
             states, _ = self.decoder(before(targets[:, :symbols]), state)
             return undecided(self.output(states), asked)

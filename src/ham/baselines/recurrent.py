@@ -14,12 +14,6 @@ def read_rows(
     encoder: nn.LSTM, rows: Float[Tensor, "batch slots features"], lengths: Int[Tensor, "batch"]
 ) -> tuple[Float[Tensor, "batch items states"], tuple[Tensor, Tensor]]:
     """The encoder's states at every row and its last ones, as if each example had only its own rows."""
-    if native_for(rows):
-        from ham.ops import native_recurrent
-
-        rows = rows[:, : int(lengths.max())]
-        states, state, cell = native_recurrent.read(list(encoder.parameters()), rows, lengths)
-        return states, (state.transpose(0, 1), cell.transpose(0, 1))
     packed = pack_padded_sequence(rows, lengths.cpu(), batch_first=True, enforce_sorted=False)
     states, last = encoder(packed)
     return pad_packed_sequence(states, batch_first=True)[0], last
@@ -53,11 +47,15 @@ def within(lengths: Int[Tensor, "batch"], slots: int) -> Bool[Tensor, "batch slo
 
 def undecided(outputs: Float[Tensor, "batch symbols bits"], asked: Int[Tensor, "batch"]) -> Episode:
     """The episode of a model that decides nothing: outputs as far as they were asked for."""
+    return episode_of(outputs * within(asked, outputs.shape[1])[..., None])
+
+
+def episode_of(outputs: Float[Tensor, "batch symbols bits"]) -> Episode:
+    """Outputs that are zeros already beyond what was asked for, and no decisions."""
     batch, symbols, _ = outputs.shape
-    gave = within(asked, symbols)
     nothing = outputs.new_zeros(batch, symbols, 0)
     return Episode(
-        outputs=outputs * gave[..., None],
+        outputs=outputs,
         turn_logits=nothing,
         turns=nothing.bool(),
         leaves=torch.full((batch, symbols), -1, device=outputs.device),

@@ -90,7 +90,7 @@ class DecoderCall(ctypes.Structure):
     """HamDecoder."""
 
     _fields_ = [
-        *_fields(c_int64, "batch symbols bits cells items item width taped threads"),
+        *_fields(c_int64, "batch symbols bits cells directions items item width taped threads"),
         *_fields(POINTER(c_void_p), "parameters"),
         *_fields(c_void_p, "state cell asked targets memory lengths outputs tape scratch"),
         *_fields(c_void_p, "d_outputs d_state d_cell d_memory"),
@@ -98,7 +98,26 @@ class DecoderCall(ctypes.Structure):
     ]
 
 
-CALLS = (EpisodeCall, ObjectiveCall, GradientCall, AdamCall, StepCall, ReaderCall, DecoderCall)
+class SequenceCall(ctypes.Structure):
+    """HamSequence."""
+
+    _fields_ = [
+        *_fields(ReaderCall, "reader"),
+        *_fields(DecoderCall, "decoder"),
+        *_fields(ObjectiveCall, "objective"),
+        *_fields(c_void_p, "workspace"),
+        *_fields(c_int64, "floats"),
+        *_fields(c_void_p, "gradient"),
+        *_fields(c_int64, "weights"),
+        *_fields(c_double * 4, "terms"),
+        *_fields(c_double, "norm"),
+    ]
+
+
+CALLS = (
+    *(EpisodeCall, ObjectiveCall, GradientCall, AdamCall, StepCall),
+    *(ReaderCall, DecoderCall, SequenceCall),
+)
 
 
 def fits(library: ctypes.CDLL) -> bool:

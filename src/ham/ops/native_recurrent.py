@@ -12,13 +12,16 @@ import ctypes
 from collections.abc import Callable, Sequence
 from ctypes import c_int64
 from functools import cache
+from itertools import accumulate
+from math import prod
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from ham.errors import InputError
-from ham.ops.interface import DecoderCall, ReaderCall
+from ham.ops.interface import DecoderCall, ReaderCall, SequenceCall
 from ham.ops.native import (
     LARGEST,
     Shapes,
@@ -31,8 +34,10 @@ from ham.ops.native import (
     _saved,
     check,
     check_finite,
+    check_laid_out,
     check_range,
     library,
+    pointers_into,
 )
 
 
@@ -77,7 +82,7 @@ def read(parameters: Sequence[Tensor], rows: Tensor, lengths: Tensor) -> tuple[T
 def decode(
     parameters: Sequence[Tensor],
     state: Tensor,
-    cell: Tensor,
+    cell: Tensor | None,
     asked: Tensor,
     targets: Tensor | None,
     *,
@@ -88,29 +93,31 @@ def decode(
     """The output logits [batch, symbols, bits] of an LSTM that is fed the symbol before.
 
     That is the one of `targets`, or without them its own, rounded. Each example writes the first
-    `asked` symbols; beyond them are zeros. With a `memory` [batch, items, item], of which each
-    example has the first `lengths`, the state before a symbol chooses a context there by additive
-    attention, which goes into the LSTM after the symbol and into the output after the state.
-    The parameters: attention's, if it has a memory (of the query: weight and bias, of the items,
-    score), the LSTM's four, the output's two.
+    `asked` symbols; beyond them are zeros. State and cell are [batch, directions, cells], as `read`
+    gives them; the last direction's are what it starts from.
+
+    With a `memory` [batch, items, item], of which each example has the first `lengths`, it starts
+    from tanh of a layer on that state and from a cell of zeros. Before each symbol its state then
+    chooses a context by additive attention, which goes into the LSTM after the symbol, and into the
+    output after the new state. The parameters: for a memory attention's (of the query: weight and
+    bias, of an item, score) and the start's two; the LSTM's four; the output's two.
     """
     attentive = memory is not None
-    if (lengths is None) == attentive:
-        raise InputError("memory and lengths come together")
-    if len(parameters) != (10 if attentive else 6):
+    if (lengths is not None) != attentive or (cell is None) != attentive:
+        raise InputError("a memory comes with lengths, and without a cell")
+    if len(parameters) != (12 if attentive else 6):
         raise InputError(
             f"a decoder {'with' if attentive else 'without'} a memory has "
-            f"{10 if attentive else 6} parameter tensors, got {len(parameters)}"
+            f"{12 if attentive else 6} parameter tensors, got {len(parameters)}"
         )
     bits, cells = _matrix("output weight", parameters[-2])[0], _matrix("lstm weight_hh", parameters[-5])[1]
     width = _matrix("score weight", parameters[3])[1] if attentive else 0
-    for name, tensor in (("state", state), ("cell", cell)):
-        if not isinstance(tensor, Tensor) or tensor.dim() != 2:
-            raise InputError(f"{name} must be [batch, cells], got {getattr(tensor, 'shape', tensor)}")
-        check(name, tensor, (len(state), cells))
-    batch = len(state)
-    if batch < 1:
-        raise InputError("a batch must have at least one example")
+    if not isinstance(state, Tensor) or state.dim() != 3 or not state.numel():
+        raise InputError(f"state must be [batch, directions, cells], got {getattr(state, 'shape', state)}")
+    batch, directions, _ = state.shape
+    check("state", state, (batch, directions, cells))
+    if cell is not None:
+        check("cell", cell, (batch, directions, cells))
     if not isinstance(symbols, int) or not 1 <= symbols <= LARGEST:
         raise InputError(f"symbols must be between 1 and {LARGEST:,}, got {symbols}")
     items = item = 0
@@ -131,14 +138,15 @@ def decode(
         targets = _data("targets", targets)
         check("targets", targets, (batch, symbols, bits))
     call = DecoderCall(
-        batch=batch, symbols=symbols, bits=bits, cells=cells, items=items, item=item, width=width,
-        asked=asked.data_ptr(), targets=_pointer(targets), lengths=_pointer(lengths),
+        batch=batch, symbols=symbols, bits=bits, cells=cells, directions=directions, items=items, item=item,
+        width=width, asked=asked.data_ptr(), targets=_pointer(targets), lengths=_pointer(lengths),
     )  # fmt: skip
     held = (asked, targets, lengths)
-    sources = (state, cell, *([memory] if memory is not None else []), *parameters)
-    if _needs_tape(*sources):
-        return _Decode.apply(call, held, *sources)
-    return _decode(call, sources)[0]
+    other = cell if memory is None else memory
+    assert other is not None
+    if _needs_tape(state, other, *parameters):
+        return _Decode.apply(call, held, state, other, *parameters)
+    return _decode(call, state, other, parameters)[0]
 
 
 @cache
@@ -148,6 +156,8 @@ def _decoder_shapes(bits: int, cells: int, item: int, width: int) -> Shapes:
         ("query bias", (width,)),
         ("item weight", (width, item)),
         ("score weight", (1, width)),
+        ("start weight", (cells, cells)),
+        ("start bias", (cells,)),
     )
     return (
         *(attention if width else ()),
@@ -232,27 +242,29 @@ class _Read(torch.autograd.Function):
         return None, None, *_run_backward(call, "reader", parameters)
 
 
-def _decode(call: DecoderCall, sources: Sequence[Tensor]) -> tuple[Tensor, Workspace | None, list[Tensor]]:
+def _decode(
+    call: DecoderCall, state: Tensor, other: Tensor, parameters: Sequence[Tensor]
+) -> tuple[Tensor, Workspace | None]:
     # They come from weights, as the parameters do: a NaN in them is to come out, not to be refused.
-    given = [source.detach().contiguous() for source in sources[: 3 if call.items else 2]]
-    parameters = sources[len(given) :]
-    call.state, call.cell = given[0].data_ptr(), given[1].data_ptr()
-    call.memory = given[2].data_ptr() if call.items else None
+    state, other = state.detach().contiguous(), other.detach().contiguous()
+    call.state = state.data_ptr()
+    call.cell, call.memory = (None, other.data_ptr()) if call.items else (other.data_ptr(), None)
     outputs = torch.empty(call.batch, call.symbols, call.bits)
     call.outputs = outputs.data_ptr()
     pointers = _pointers(parameters)
     call.parameters = pointers
-    return outputs, _run_forward(call, "decoder"), given
+    return outputs, _run_forward(call, "decoder")
 
 
 class _Decode(torch.autograd.Function):
+    """The tape holds what was given, so backward needs only its shapes."""
+
     @staticmethod
-    def forward(ctx, call, held, *sources):
+    def forward(ctx, call, held, state, other, *parameters):
         call.taped = 1
-        # The tape holds what was given, so backward needs only its shapes.
-        outputs, tape, given = _decode(call, sources)
-        ctx.call, ctx.held, ctx.shapes = call, held, [tensor.shape for tensor in given]
-        ctx.save_for_backward(_saved(tape), *sources[len(given) :])
+        outputs, tape = _decode(call, state, other, parameters)
+        ctx.call, ctx.held, ctx.shapes = call, held, (state.shape, other.shape)
+        ctx.save_for_backward(_saved(tape), *parameters)
         return outputs
 
     @staticmethod
@@ -260,7 +272,91 @@ class _Decode(torch.autograd.Function):
     def backward(ctx, d_outputs):
         _tape, *parameters = ctx.saved_tensors
         call, d_outputs = ctx.call, d_outputs.contiguous()
-        d_given = [torch.empty(shape) for shape in ctx.shapes]
-        call.d_outputs, call.d_state, call.d_cell = (_pointer(d) for d in (d_outputs, *d_given[:2]))
-        call.d_memory = d_given[2].data_ptr() if call.items else None
-        return None, None, *d_given, *_run_backward(call, "decoder", parameters)
+        d_state, d_other = (torch.empty(shape) for shape in ctx.shapes)
+        call.d_outputs, call.d_state = d_outputs.data_ptr(), d_state.data_ptr()
+        call.d_cell, call.d_memory = (None, d_other.data_ptr()) if call.items else (d_other.data_ptr(), None)
+        return None, None, d_state, d_other, *_run_backward(call, "decoder", parameters)
+
+
+class Sizes(NamedTuple):
+    """Widths of a baseline that reads rows, in both directions if it is attentive, and writes symbols."""
+
+    features: int
+    bits: int
+    cells: int
+    attentive: bool
+
+    @property
+    def shapes(self) -> Shapes:
+        """Of all its parameters, in the order of the modules."""
+        reader = _lstm_shapes("lstm", self.features, self.cells)
+        item, width = (2 * self.cells, self.cells) if self.attentive else (0, 0)
+        decoder = _decoder_shapes(self.bits, self.cells, item, width)
+        return (*reader, *(reader if self.attentive else ()), *decoder)
+
+
+class Gradient:
+    """The gradient of a baseline whose weights are one vector, into another one, in one call a batch.
+
+    By way of autograd the same takes twice as long at 8 leaves; see `native_training`.
+    """
+
+    def __init__(self, weights: Tensor, gradient: Tensor, sizes: Sizes):
+        self.calls, self.sizes = library(), sizes
+        starts = tuple(accumulate((prod(shape) for _, shape in sizes.shapes), initial=0))
+        for name, vector in (("weights", weights), ("gradient", gradient)):
+            check_laid_out(name, vector, (starts[-1],))
+        self.held = weights, gradient
+        self.call = call = SequenceCall()
+        reader, decoder = call.reader, call.decoder
+        directions = 2 if sizes.attentive else 1
+        reader.features, reader.cells, reader.directions = sizes.features, sizes.cells, directions
+        decoder.bits, decoder.width = sizes.bits, sizes.cells if sizes.attentive else 0
+        ours = 4 * directions
+        vectors = (weights.data_ptr(), gradient.data_ptr())
+        self.pointers = [
+            pointers_into(address, part)
+            for part in (starts[: ours + 1], starts[ours:])
+            for address in vectors
+        ]
+        reader.parameters, reader.d_parameters, decoder.parameters, decoder.d_parameters = self.pointers
+        call.gradient, call.weights = gradient.data_ptr(), gradient.numel()
+        self.workspace = Workspace(0)
+
+    def of(
+        self, inputs: Tensor, lengths: Tensor, asked: Tensor, targets: Tensor, counted: Tensor
+    ) -> tuple[float, float, float, float, float]:
+        """Fills the gradient; loss, cross-entropy, mean entropy (0), share of wrong examples, norm."""
+        sizes, call = self.sizes, self.call
+        for name, tensor, dimensions in (("inputs", inputs, 3), ("counted", counted, 2)):
+            if not (isinstance(tensor, Tensor) and tensor.dim() == dimensions and tensor.numel()):
+                raise InputError(
+                    f"{name} must have {dimensions} dimensions, got {getattr(tensor, 'shape', tensor)}"
+                )
+        batch, symbols = counted.shape
+        slots = inputs.shape[1]
+        check_laid_out("inputs", inputs, (batch, slots, sizes.features))
+        check_laid_out("lengths", lengths, (batch,), torch.int64)
+        check_laid_out("asked", asked, (batch,), torch.int64)
+        check_laid_out("targets", targets, (batch, symbols, sizes.bits))
+        check_laid_out("counted", counted, (batch, symbols), torch.bool)
+        reader, decoder = call.reader, call.decoder
+        reader.batch, reader.slots, reader.threads = batch, slots, torch.get_num_threads()
+        reader.rows, reader.lengths = inputs.data_ptr(), lengths.data_ptr()
+        decoder.symbols, decoder.asked, decoder.targets = symbols, asked.data_ptr(), targets.data_ptr()
+        call.objective.counted = counted.data_ptr()
+        needed = self._run()
+        if needed > 0:
+            self.workspace = Workspace(needed)
+            needed = self._run()
+        if needed:
+            check_range("lengths", lengths, 1 if sizes.attentive else 0, slots)
+            check_range("asked", asked, 0, symbols)
+            check_finite("inputs", inputs)
+            check_finite("targets", targets)
+            raise RuntimeError(f"the engine refused a batch for no reason that was found ({needed})")
+        return (*call.terms, call.norm)
+
+    def _run(self) -> int:
+        self.call.workspace, self.call.floats = self.workspace.pointer, self.workspace.floats
+        return self.calls.ham_sequence_gradient(ctypes.byref(self.call))

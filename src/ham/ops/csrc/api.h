@@ -96,12 +96,13 @@ struct HamReader {
   float* const* d_parameters;
 };
 
-// An LSTM that writes symbols and is fed the symbol before; with items, each step first looks at them.
+// An LSTM that writes symbols and is fed the symbol before. With items, each step first looks at them, and
+// a layer with tanh makes the first state of the one given, beside a cell of zeros.
 struct HamDecoder {
-  int64_t batch, symbols, bits, cells, items, item, width, taped, threads;
-  const float* const* parameters;  // attention: of query (2), of item, score; the LSTM's; the output's
-  const float* state;              // [cells]: before the first symbol
-  const float* cell;
+  int64_t batch, symbols, bits, cells, directions, items, item, width, taped, threads;
+  const float* const* parameters;  // with items: query's (2), item's, score's, start's (2); LSTM's, output's
+  const float* state;              // [directions][cells], of which the last counts
+  const float* cell;               // likewise; null with items
   const int64_t* asked;            // symbols that each example writes
   const float* targets;            // [symbols][bits], or null: it is fed its own symbols, rounded
   const float* memory;             // [items][item]
@@ -109,12 +110,25 @@ struct HamDecoder {
   float* outputs;                  // [symbols][bits], zeros beyond those asked for
   float* tape;
   float* scratch;
-  // Backward.
+  // Backward; zeros for the other directions.
   const float* d_outputs;
   float* d_state;
   float* d_cell;
   float* d_memory;
   float* const* d_parameters;
+};
+
+// A batch of training: both, the objective, and the gradient of all weights.
+struct HamSequence {
+  HamReader reader;        // their results, tapes and scratch are taken from the workspace,
+  HamDecoder decoder;      // and what the decoder starts from and looks at from the reader
+  HamObjective objective;  // likewise; no decisions
+  float* workspace;
+  int64_t floats;          // of the workspace
+  const float* gradient;   // the vector that the d_parameters point into, and its length
+  int64_t weights;
+  double terms[4];         // the objective's
+  double norm;             // of the gradient
 };
 
 // sizes: floats of tape, of forward's scratch, of backward's scratch.
@@ -141,6 +155,9 @@ void ham_decoder_sizes(const HamDecoder*, int64_t* sizes);
 void ham_decoder_forward(const HamDecoder*);
 void ham_decoder_backward(const HamDecoder*);
 
+// As ham_gradient.
+int64_t ham_sequence_gradient(HamSequence*);
+
 // The first index whose value is not finite, or outside [low, high]; -1 if there is none.
 int64_t ham_first_not_finite(const float* values, int64_t count);
 int64_t ham_range(const int64_t* values, int64_t count, int64_t low, int64_t high);
@@ -148,6 +165,6 @@ int64_t ham_range(const int64_t* values, int64_t count, int64_t low, int64_t hig
 // For buffers that are used again and again, or at random places.
 void ham_use_huge_pages(void* buffer, int64_t bytes);
 
-// sizeof of HamEpisode, HamObjective, HamGradient, HamAdam, HamStep, HamReader and HamDecoder: the binding checks them.
+// sizeof of HamEpisode, HamObjective, HamGradient, HamAdam, HamStep, HamReader, HamDecoder and HamSequence: the binding checks them.
 void ham_layout(int64_t* sizes);
 }

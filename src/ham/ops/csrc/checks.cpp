@@ -46,4 +46,5 @@ void ham_layout(int64_t* sizes) {
   sizes[4] = sizeof(HamStep);
   sizes[5] = sizeof(HamReader);
   sizes[6] = sizeof(HamDecoder);
+  sizes[7] = sizeof(HamSequence);
 }

@@ -1,6 +1,7 @@
 // The baselines' LSTMs, forward and backward: one that reads rows, and one that writes symbols, which may
 // look at what was read. As in an episode, chunks of lanes are tasks, and a tape waits for backward.
 
+#include <cmath>
 #include <limits>
 
 #include "api.h"
@@ -289,13 +290,17 @@ HAM_INLINE void add_scaled(float* to, const float* weight, const float* from, in
   }
 }
 
-// Lane by lane, the sum over features of a[f] * b[f].
+// Lane by lane, the sum over features of a[f] * b[f]; two partial sums hide the latency.
 HAM_INLINE void lane_dot(float* y, const float* a, const float* b, int64_t features) {
   for (int v = 0; v < kLanes; v += kWidth) {
-    Vec sums[2] = {};
-    for (int64_t f = 0; f < features; ++f)
-      sums[f % 2] = multiply_add(load(a + f * kLanes + v), load(b + f * kLanes + v), sums[f % 2]);
-    store(y + v, sums[0] + sums[1]);
+    Vec even{}, odd{};
+    int64_t at = v, end = v + panel_floats(features);
+    for (; at + kLanes < end; at += 2 * kLanes) {
+      even = multiply_add(load(a + at), load(b + at), even);
+      odd = multiply_add(load(a + at + kLanes), load(b + at + kLanes), odd);
+    }
+    if (at < end) even = multiply_add(load(a + at), load(b + at), even);
+    store(y + v, even + odd);
   }
 }
 
@@ -310,7 +315,7 @@ struct Decoder {
 
   const HamDecoder& a;
   Model model{Shape{}};
-  Layer of_query, of_item, score, lstm, output;
+  Layer of_query, of_item, score, start, lstm, output;
   std::vector<DecoderChunk> chunks;
 
   explicit Decoder(const HamDecoder& arguments) : a(arguments), chunks(chunks_of<DecoderChunk>(a.batch, a.asked)) {
@@ -321,6 +326,8 @@ struct Decoder {
       model.weight(of_item, 0, a.width, 0, a.item);
       model.layer(score, a.width, 1);
       model.weight(score, 0, 1, 0, a.width);
+      model.layer(start, a.cells, a.cells);
+      model.linear(start, 0, a.cells);
     }
     model.lstm_layer(lstm, a.cells, a.bits + a.item);
     model.layer(output, a.cells + a.item, a.bits);
@@ -336,13 +343,14 @@ struct Decoder {
   struct Tape {
     LstmTape lstm;  // its input is [symbol before | context]
     int64_t item, width, items;
-    float *memory, *keys, *query, *weights;
+    float *given, *memory, *keys, *query, *weights;
 
     void lay_out(Arena& arena, const Decoder& decoder, int64_t steps, int64_t most_items, bool keep) {
       item = decoder.a.item;
       width = decoder.a.width;
       items = most_items;
       lstm.lay_out(arena, decoder.lstm, steps, keep);
+      given = arena.panels(1, lstm.cells);
       memory = arena.panels(items, item);
       keys = arena.panels(items, width);
       query = arena.panels(items ? (keep ? steps : 1) : 0, width);
@@ -398,6 +406,15 @@ struct Decoder {
     return tape;
   }
 
+  Rows states_of(const Chunk& chunk, const float* states, float* otherwise) const {
+    return rows_of(chunk, chunk.lanes, states, a.directions, a.cells, otherwise, a.directions - 1);
+  }
+  void scatter_state(const Chunk& chunk, float* states, const float* panel, const Backward& scratch) const {
+    for (int64_t lane = 0; lane < chunk.lanes; ++lane)
+      std::memset(states + chunk.example[lane] * a.directions * a.cells, 0,
+                  sizeof(float) * (a.directions - 1) * a.cells);
+    scatter<false>(states_of(chunk, states, scratch.spare.trash), panel, a.cells);
+  }
   Rows items_at(const DecoderChunk& chunk, int64_t i, const float* memory, float* otherwise) const {
     Rows rows = rows_of(chunk, chunk.lanes, memory, a.items, a.item, otherwise, i);
     for (int64_t lane = 0; lane < kLanes; ++lane)
@@ -409,8 +426,15 @@ struct Decoder {
     const DecoderChunk& chunk = chunks[task];
     const LstmTape& steps = tape.lstm;
     const SpareRows& spare = scratch.spare;
-    gather(steps.state_at(0), rows_of(chunk, chunk.lanes, a.state, 1, a.cells, spare.zeros), a.cells);
-    gather(steps.cell_at(0), rows_of(chunk, chunk.lanes, a.cell, 1, a.cells, spare.zeros), a.cells);
+    gather(tape.given, states_of(chunk, a.state, spare.zeros), a.cells);
+    if (a.items) {
+      ham::forward<Finish::none>(start, steps.state_at(0), tape.given);
+      each_vector(a.cells, [&](int64_t i) { store(steps.state_at(0) + i, tanh(load(steps.state_at(0) + i))); });
+      zero_panel(steps.cell_at(0), a.cells);
+    } else {
+      copy_panel(steps.state_at(0), tape.given, a.cells);
+      gather(steps.cell_at(0), states_of(chunk, a.cell, spare.zeros), a.cells);
+    }
     for (int64_t i = 0; i < chunk.items; ++i) {
       gather(tape.memory_of(i), items_at(chunk, i, a.memory, spare.zeros), a.item);
       ham::forward<Finish::none>(of_item, tape.key_of(i), tape.memory_of(i));
@@ -500,14 +524,20 @@ struct Decoder {
                      a.item);
     }
     if (a.items) {
+      each_vector(a.cells, [&](int64_t i) {
+        Vec y = load(steps.state_at(0) + i);
+        store(d.cell + i, load(d.state + i) * (1.f - y * y));
+      });
+      add_gradient(start, gradients, d.cell, a.cells, tape.given, a.cells, 1);
+      ham::backward<Finish::none>(start, d.state, d.cell);
       add_gradient(of_item, gradients, scratch.keys, a.width, tape.memory, a.item, chunk.items);
       add_lane_sums(gradients + score.at, scratch.score, 0, a.width, 1);
       for (int64_t lane = 0; lane < chunk.lanes; ++lane)
         std::memset(a.d_memory + (chunk.example[lane] * a.items + chunk.length[lane]) * a.item, 0,
                     sizeof(float) * (a.items - chunk.length[lane]) * a.item);
     }
-    scatter<false>(rows_of(chunk, chunk.lanes, a.d_state, 1, a.cells, scratch.spare.trash), d.state, a.cells);
-    scatter<false>(rows_of(chunk, chunk.lanes, a.d_cell, 1, a.cells, scratch.spare.trash), d.cell, a.cells);
+    scatter_state(chunk, a.d_state, d.state, scratch);
+    if (!a.items) scatter_state(chunk, a.d_cell, d.cell, scratch);
   }
 
   // From the context's gradient to those of items, keys, scores and the query. tanh is computed once more:
@@ -561,3 +591,68 @@ void ham_reader_backward(const HamReader* a) { ham::Call<ham::Reader>(*a).backwa
 void ham_decoder_sizes(const HamDecoder* a, int64_t* sizes) { ham::Call<ham::Decoder>(*a).sizes(sizes); }
 void ham_decoder_forward(const HamDecoder* a) { ham::Call<ham::Decoder>(*a).forward(); }
 void ham_decoder_backward(const HamDecoder* a) { ham::Call<ham::Decoder>(*a).backward(); }
+
+int64_t ham_sequence_gradient(HamSequence* g) {
+  using ham::Arena;
+  HamReader& r = g->reader;
+  HamDecoder& d = g->decoder;
+  HamObjective& o = g->objective;
+  if (ham_range(r.lengths, r.batch, d.width ? 1 : 0, r.slots) >= 0 ||
+      ham_range(d.asked, r.batch, 0, d.symbols) >= 0 ||
+      ham_first_not_finite(r.rows, r.batch * r.slots * r.features) >= 0 ||
+      ham_first_not_finite(d.targets, r.batch * d.symbols * d.bits) >= 0)
+    return -1;
+
+  d.batch = o.batch = r.batch;
+  d.cells = r.cells;
+  d.directions = r.directions;
+  d.items = d.width ? r.slots : 0;
+  d.item = d.width ? r.directions * r.cells : 0;
+  d.threads = r.threads;
+  d.lengths = r.lengths;
+  r.taped = d.taped = 1;
+  o.symbols = o.timesteps = d.symbols;
+  o.bits = d.bits;
+  o.every = 1;
+  o.targets = d.targets;
+  o.durations = d.asked;
+  ham::Call<ham::Reader> reader(r);
+  ham::Call<ham::Decoder> decoder(d);
+  int64_t reading[3], decoding[3];
+  reader.sizes(reading);
+  decoder.sizes(decoding);
+  int64_t states = r.batch * r.directions * r.cells;
+  Arena arena(g->workspace);
+  r.states = arena.take(states * r.slots);
+  r.last_state = arena.take(states);
+  r.last_cell = arena.take(states);
+  d.outputs = arena.take(r.batch * d.symbols * d.bits);
+  o.d_outputs = arena.take(r.batch * d.symbols * d.bits);
+  d.d_memory = arena.take(d.items ? states * r.slots : 0);
+  d.d_state = arena.take(states);
+  d.d_cell = arena.take(states);
+  o.scratch = arena.take(ham_objective_floats(&o));
+  r.tape = arena.take(reading[0]);
+  d.tape = arena.take(decoding[0]);
+  r.scratch = d.scratch = arena.take(std::max({reading[1], reading[2], decoding[1], decoding[2]}));
+  if (arena.used() > g->floats) return arena.used();
+
+  d.state = r.last_state;
+  d.cell = d.items ? nullptr : r.last_cell;
+  d.memory = d.items ? r.states : nullptr;
+  o.outputs = d.outputs;
+  o.terms = g->terms;
+  d.d_outputs = o.d_outputs;
+  r.d_states = d.items ? d.d_memory : nullptr;
+  r.d_last_state = d.d_state;
+  r.d_last_cell = d.items ? nullptr : d.d_cell;
+  reader.forward();
+  decoder.forward();
+  ham_objective(&o);
+  decoder.backward();
+  reader.backward();
+  double squares = 0;
+  for (int64_t i = 0; i < g->weights; ++i) squares += static_cast<double>(g->gradient[i]) * g->gradient[i];
+  g->norm = std::sqrt(squares);
+  return 0;
+}
