@@ -55,25 +55,26 @@ class EncoderDecoder(Model):
         if native_for(inputs):
             from ham.ops import native_recurrent
 
-            _, *start = native_recurrent.read(list(self.encoder.parameters()), inputs, lengths)
+            _, state, cell = native_recurrent.read(list(self.encoder.parameters()), inputs, lengths)
             written = native_recurrent.decode(
                 [*self.decoder.parameters(), *self.output.parameters()],
-                *start,
+                state,
+                cell,
                 asked,
                 None if targets is None else targets[:, :symbols],
                 symbols=symbols,
             )
             return episode_of(written)
 
-        _, state = read_rows(self.encoder, inputs, lengths)
+        _, last = read_rows(self.encoder, inputs, lengths)
         if targets is not None:
-            states, _ = self.decoder(before(targets[:, :symbols]), state)
+            states, _ = self.decoder(before(targets[:, :symbols]), last)
             return undecided(self.output(states), asked)
 
         symbol = inputs.new_zeros(len(inputs), self.output.out_features)
         outputs = []
         for _ in range(symbols):
-            states, state = self.decoder(symbol[:, None], state)
+            states, last = self.decoder(symbol[:, None], last)
             outputs.append(self.output(states[:, 0]))
             symbol = rounded(outputs[-1])
         return undecided(torch.stack(outputs, 1), asked)

@@ -66,8 +66,10 @@ class Gradient:
             if isinstance(engine, native_recurrent.Gradient):
                 return Cost(*engine.of(*given))
             if engine is not None and uniforms.shape[-1]:
-                strengths = {"reinforce": reinforce, "exploration": exploration}
-                return Cost(*engine.of(*given, uniforms, leaves=leaves, **strengths))
+                cost = engine.of(
+                    *given, uniforms, leaves=leaves, reinforce=reinforce, exploration=exploration
+                )
+                return Cost(*cost)
 
         episode = model(
             examples.inputs,
