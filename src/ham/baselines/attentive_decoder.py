@@ -19,6 +19,9 @@ from ham.baselines.recurrent import (
 from ham.nn.model import Model
 from ham.ops import Episode, native_for
 
+AT_ONCE = 16
+"""Queries that look back together."""
+
 
 class Attention(nn.Module):
     """Additive attention: the weights are softmax of v · tanh(W s + U h) over the states h."""
@@ -83,8 +86,7 @@ class AttentiveDecoder(Model):
         symbols = max(int(asked.max()), 1)
         if self.online:
             states = read_online(self.encoder, inputs[:, :symbols], asked)
-            so_far = torch.ones(symbols, symbols, dtype=torch.bool, device=inputs.device).tril()
-            context = self.attention(states, states, self.attention.of_state(states), so_far[None])
+            context = self._looking_back(states)
             return undecided(self.output(torch.cat([states, context], -1)), asked)
 
         if native_for(inputs):
@@ -123,3 +125,14 @@ class AttentiveDecoder(Model):
         if fed is not None:
             return undecided(self.output(torch.stack(seen, 1)), asked)
         return undecided(torch.stack(outputs, 1), asked)
+
+    def _looking_back(self, states: Float[Tensor, "batch time states"]) -> Float[Tensor, "batch time states"]:
+        """Each state's context among the states up to itself; some at a time, to skip most later ones."""
+        keys = self.attention.of_state(states)
+        contexts = []
+        for first in range(0, states.shape[1], AT_ONCE):
+            queries = states[:, first : first + AT_ONCE]
+            end = first + queries.shape[1]
+            so_far = torch.ones(queries.shape[1], end, dtype=torch.bool, device=states.device).tril(first)
+            contexts.append(self.attention(queries, states[:, :end], keys[:, :end], so_far[None]))
+        return torch.cat(contexts, 1)

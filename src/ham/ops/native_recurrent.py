@@ -298,7 +298,7 @@ class Sizes(NamedTuple):
 class Gradient:
     """The gradient of a baseline whose weights are one vector, into another one, in one call a batch.
 
-    By way of autograd the same takes twice as long at 8 leaves; see `native_training`.
+    By way of autograd a batch of 8 leaves takes three times as long; see `native_training`.
     """
 
     def __init__(self, weights: Tensor, gradient: Tensor, sizes: Sizes):
