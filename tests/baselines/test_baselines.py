@@ -10,6 +10,8 @@ from ham.config import Training
 from ham.learn.losses import whole_sequences_wrong
 from ham.learn.objective import Examples, objective
 
+pytestmark = pytest.mark.usefixtures("engine")
+
 KINDS = [EncoderDecoder, AttentiveDecoder]
 BOTH = pytest.mark.parametrize("kind", KINDS)
 ONLINE = pytest.mark.parametrize("online", [False, True])

@@ -13,4 +13,5 @@ export HAM_SANITIZE=1
 export LD_PRELOAD="$("$compiler" -print-file-name=libasan.so) $("$compiler" -print-file-name=libubsan.so)"
 # Python's own allocations live until exit; only errors of the engine matter here.
 export ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=print_stacktrace=1
-exec "$python" -m pytest tests/ops/test_native.py tests/ops/test_native_training.py tests/ops/test_native_fuzz.py "$@"
+exec "$python" -m pytest tests/ops/test_native.py tests/ops/test_native_training.py tests/ops/test_native_recurrent.py \
+  tests/ops/test_native_fuzz.py "$@"

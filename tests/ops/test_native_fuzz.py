@@ -15,10 +15,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import ham
+from ham.baselines import AttentiveDecoder, EncoderDecoder
+from ham.baselines.recurrent import read_rows
 from ham.errors import InputError
 from ham.nn import HAM, LSTMHAM, RawHAM
 from ham.nn.memory import State, forced
-from ham.ops import native, native_training
+from ham.ops import native, native_recurrent, native_training
 from ham.tree import depth_of
 from hostile import cases
 
@@ -208,6 +210,82 @@ def test_single_accesses(drawn):
             right = memory.update(state, read, given["query"], active=given["active"]).tree
     if right.numel():
         assert_close(found, right)
+
+
+@st.composite
+def sequences(draw):
+    torch.manual_seed(draw(st.integers(0, 10_000)))
+    batch, slots, symbols = (
+        draw(st.sampled_from([1, 3, 17])),
+        draw(st.integers(1, 4)),
+        draw(st.integers(1, 4)),
+    )
+    model = draw(st.sampled_from([EncoderDecoder, AttentiveDecoder]))(3, 2, cells=4)
+    targets = torch.randint(0, 2, (batch, symbols, 2)).float()
+    return model, {
+        "inputs": torch.randn(batch, slots, 3),
+        "lengths": torch.randint(1, slots + 1, (batch,)),
+        "asked": torch.randint(0, symbols + 1, (batch,)),
+        "targets": targets,
+        "counted": torch.rand(batch, symbols) < 0.7,
+    }
+
+
+@cases(150)
+@given(st.data())
+def test_sequences(data):
+    """Reading and writing, and what is read given to the writing, each with arguments spoilt."""
+    model, batch = data.draw(sequences())
+    attentive = isinstance(model, AttentiveDecoder)
+    parameters = list(model.parameters())
+    ours = 8 if attentive else 4
+    reading = {"parameters": parameters[:ours], "rows": batch["inputs"], "lengths": batch["lengths"]}
+    states, state, cell = native_recurrent.read(**reading)
+    symbols = batch["targets"].shape[1]
+    decoding = {
+        "parameters": parameters[ours:],
+        "state": state,
+        "cell": None if attentive else cell,
+        "asked": batch["asked"],
+        "targets": data.draw(st.sampled_from([None, batch["targets"]])),
+        "symbols": symbols,
+        "memory": states if attentive else None,
+        "lengths": batch["lengths"] if attentive else None,
+    }
+    run, given = data.draw(st.sampled_from([("read", reading), ("decode", decoding)]))
+    given = arguments_of(data.draw, {name: value for name, value in given.items() if value is not None})
+    given = dict.fromkeys(decoding if run == "decode" else reading) | given
+    try:
+        found = getattr(native_recurrent, run)(**given)
+        found = found[0] if run == "read" else found
+        found.sum().backward() if found.requires_grad else None
+    except REFUSALS:
+        return
+    # It was taken, so it was right, and plain PyTorch must come to the same.
+    if run == "read" and len(given["lengths"]) and int(given["lengths"].min()) > 0:
+        lstm = torch.nn.LSTM(3, 4, batch_first=True, bidirectional=len(given["parameters"]) == 8)
+        with torch.no_grad():
+            for own, value in zip(lstm.parameters(), given["parameters"], strict=True):
+                own.copy_(value)
+            right, _ = read_rows(lstm, given["rows"], given["lengths"])
+        assert_close(found[:, : right.shape[1]], right)
+
+
+@cases(100)
+@given(st.data())
+def test_gradients_of_sequences(data):
+    model, batch = data.draw(sequences())
+    weights = torch.cat([parameter.detach().flatten() for parameter in model.parameters()])
+    made = arguments_of(data.draw, {"weights": weights, "gradient": torch.zeros_like(weights)})
+    given = arguments_of(data.draw, batch)
+    try:
+        engine = native_recurrent.Gradient(**made, sizes=model.engine_sizes())
+        loss, *_, norm = engine.of(**given)
+    except REFUSALS:
+        return
+    if made["weights"].abs().max() < 1e6 and given["inputs"].abs().max() < 1e6 > given["targets"].abs().max():
+        assert torch.isfinite(torch.tensor([loss, norm])).all()
+        assert norm == pytest.approx(float(torch.linalg.vector_norm(made["gradient"].double())), rel=1e-6)
 
 
 OPTIONS = native_training.Options(

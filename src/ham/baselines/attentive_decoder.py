@@ -6,9 +6,21 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from ham.baselines.recurrent import before, read_rows, remember_by_default, rounded, undecided, within
+from ham.baselines.recurrent import (
+    before,
+    episode_of,
+    read_online,
+    read_rows,
+    remember_by_default,
+    rounded,
+    undecided,
+    within,
+)
 from ham.nn.model import Model
-from ham.ops import Episode
+from ham.ops import Episode, native_for
+
+AT_ONCE = 16
+"""Queries that look back together."""
 
 
 class Attention(nn.Module):
@@ -61,22 +73,45 @@ class AttentiveDecoder(Model):
             remember_by_default(self.decoder)
         self.output = nn.Linear(cells + states, bits)
 
+    def engine_sizes(self):
+        from ham.ops.native_recurrent import Sizes
+
+        if self.online:
+            return None
+        return Sizes(self.encoder.input_size, self.output.out_features, self.encoder.hidden_size, True)
+
     def forward(
         self, inputs, lengths, asked, *, leaves, uniforms=None, targets=None, keep=True, final_tree=False
     ) -> Episode:
         symbols = max(int(asked.max()), 1)
         if self.online:
-            states, _ = self.encoder(inputs[:, :symbols])
-            so_far = torch.ones(symbols, symbols, dtype=torch.bool, device=inputs.device).tril()
-            context = self.attention(states, states, self.attention.of_state(states), so_far[None])
+            states = read_online(self.encoder, inputs[:, :symbols], asked)
+            context = self._looking_back(states)
             return undecided(self.output(torch.cat([states, context], -1)), asked)
 
+        if native_for(inputs):
+            from ham.ops import native_recurrent
+
+            states, state, _ = native_recurrent.read(list(self.encoder.parameters()), inputs, lengths)
+            parts = (self.attention, self.start, self.decoder, self.output)
+            written = native_recurrent.decode(
+                [parameter for part in parts for parameter in part.parameters()],
+                state,
+                None,
+                asked,
+                None if targets is None else targets[:, :symbols],
+                symbols=symbols,
+                memory=states,
+                lengths=lengths,
+            )
+            return episode_of(written)
+
         states, (last, _) = read_rows(self.encoder, inputs, lengths)
-        usable = within(lengths, states.shape[1])[:, None]
-        keys = self.attention.of_state(states)
         # The backward direction ends at the first row.
         h = torch.tanh(self.start(last[1]))
         c = torch.zeros_like(h)
+        usable = within(lengths, states.shape[1])[:, None]
+        keys = self.attention.of_state(states)
         symbol = inputs.new_zeros(len(inputs), self.output.out_features)
         fed = None if targets is None else before(targets[:, :symbols]).unbind(1)
         outputs, seen = [], []
@@ -90,3 +125,14 @@ class AttentiveDecoder(Model):
         if fed is not None:
             return undecided(self.output(torch.stack(seen, 1)), asked)
         return undecided(torch.stack(outputs, 1), asked)
+
+    def _looking_back(self, states: Float[Tensor, "batch time states"]) -> Float[Tensor, "batch time states"]:
+        """Each state's context among the states up to itself; some at a time, to skip most later ones."""
+        keys = self.attention.of_state(states)
+        contexts = []
+        for first in range(0, states.shape[1], AT_ONCE):
+            queries = states[:, first : first + AT_ONCE]
+            end = first + queries.shape[1]
+            so_far = torch.ones(queries.shape[1], end, dtype=torch.bool, device=states.device).tril(first)
+            contexts.append(self.attention(queries, states[:, :end], keys[:, :end], so_far[None]))
+        return torch.cat(contexts, 1)

@@ -7,7 +7,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
-from ham.ops import Episode
+from ham.ops import Episode, native_for
 
 
 def read_rows(
@@ -17,6 +17,17 @@ def read_rows(
     packed = pack_padded_sequence(rows, lengths.cpu(), batch_first=True, enforce_sorted=False)
     states, last = encoder(packed)
     return pad_packed_sequence(states, batch_first=True)[0], last
+
+
+def read_online(
+    encoder: nn.LSTM, rows: Float[Tensor, "batch slots features"], asked: Int[Tensor, "batch"]
+) -> Float[Tensor, "batch slots states"]:
+    """The encoder's states at every row that an answer was asked for."""
+    if native_for(rows):
+        from ham.ops import native_recurrent
+
+        return native_recurrent.read(list(encoder.parameters()), rows, asked)[0]
+    return encoder(rows)[0]
 
 
 def before(targets: Float[Tensor, "batch symbols bits"]) -> Float[Tensor, "batch symbols bits"]:
@@ -36,11 +47,15 @@ def within(lengths: Int[Tensor, "batch"], slots: int) -> Bool[Tensor, "batch slo
 
 def undecided(outputs: Float[Tensor, "batch symbols bits"], asked: Int[Tensor, "batch"]) -> Episode:
     """The episode of a model that decides nothing: outputs as far as they were asked for."""
+    return episode_of(outputs * within(asked, outputs.shape[1])[..., None])
+
+
+def episode_of(outputs: Float[Tensor, "batch symbols bits"]) -> Episode:
+    """Outputs that are zeros already beyond what was asked for, and no decisions."""
     batch, symbols, _ = outputs.shape
-    gave = within(asked, symbols)
     nothing = outputs.new_zeros(batch, symbols, 0)
     return Episode(
-        outputs=outputs * gave[..., None],
+        outputs=outputs,
         turn_logits=nothing,
         turns=nothing.bool(),
         leaves=torch.full((batch, symbols), -1, device=outputs.device),

@@ -16,10 +16,10 @@ from ham.learn.flat import FlatParameters
 from ham.learn.losses import LEAST_ENTROPY
 from ham.learn.objective import Examples, objective
 from ham.nn import Model
-from ham.ops import native_for
+from ham.ops import Episode, native_for
 
 if TYPE_CHECKING:
-    from ham.ops import native_training
+    from ham.ops import native_recurrent, native_training
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class Gradient:
 
     def __init__(self, model: Model, flat: FlatParameters, training: Training):
         self.model, self.flat, self.training = model, flat, training
-        self._engine: native_training.Gradient | None = None
+        self._engine: native_training.Gradient | native_recurrent.Gradient | None = None
 
     def of(
         self,
@@ -57,22 +57,20 @@ class Gradient:
         exploration: float,
     ) -> Cost:
         """Run the batch, with as many timesteps as it has symbols times η."""
-        if uniforms.shape[-1] and native_for(examples.inputs) and (engine := self._native()):
-            return Cost(
-                *engine.of(
-                    examples.inputs,
-                    examples.lengths,
-                    examples.asked,
-                    examples.targets,
-                    examples.counted,
-                    uniforms,
-                    leaves=leaves,
-                    reinforce=reinforce,
-                    exploration=exploration,
-                )
-            )
-
         model = self.model
+        if native_for(examples.inputs):
+            from ham.ops import native_recurrent
+
+            engine = self._native()
+            given = (examples.inputs, examples.lengths, examples.asked, examples.targets, examples.counted)
+            if isinstance(engine, native_recurrent.Gradient):
+                return Cost(*engine.of(*given))
+            if engine is not None and uniforms.shape[-1]:
+                cost = engine.of(
+                    *given, uniforms, leaves=leaves, reinforce=reinforce, exploration=exploration
+                )
+                return Cost(*cost)
+
         episode = model(
             examples.inputs,
             examples.lengths,
@@ -81,6 +79,8 @@ class Gradient:
             uniforms=uniforms,
             targets=examples.targets,
         )
+        if model.baseline is None and native_for(examples.inputs):
+            return self._of_cross_entropy(episode, examples)
         terms = objective(
             episode,
             examples,
@@ -90,19 +90,36 @@ class Gradient:
             reinforce=reinforce,
             exploration=exploration,
         )
-        self.flat.gradient.zero_()
-        terms.loss.backward()
-        norm = float(torch.linalg.vector_norm(self.flat.gradient))
+        norm = self._backward(terms.loss)
         return Cost(float(terms.loss.detach()), terms.cross_entropy, terms.entropy, terms.wrong, norm)
 
-    def _native(self) -> native_training.Gradient | None:
+    def _of_cross_entropy(self, episode: Episode, examples: Examples) -> Cost:
+        """For models that decide nothing: by autograd, but for the objective, which is the engine's."""
+        from ham.ops import native_training
+
+        outputs = episode.outputs
+        d_outputs, cross_entropy, wrong = native_training.cross_entropy(
+            outputs.detach(), examples.targets, examples.counted, examples.asked
+        )
+        return Cost(cross_entropy, cross_entropy, 0.0, wrong, self._backward(outputs, d_outputs))
+
+    def _backward(self, result: Tensor, gradient: Tensor | None = None) -> float:
+        """Fills the vector; gives its norm."""
+        self.flat.gradient.zero_()
+        result.backward(gradient)
+        return float(torch.linalg.vector_norm(self.flat.gradient))
+
+    def _native(self) -> native_training.Gradient | native_recurrent.Gradient | None:
         """The engine's own gradient, for the models it knows."""
         if self._engine is None and (sizes := self.model.engine_sizes()) is not None:
-            from ham.ops import native_training
+            from ham.ops import native_recurrent, native_training
 
-            self._engine = native_training.Gradient(
-                self.flat.weights, self.flat.gradient, sizes, self.model.every, options_of(self.training)
-            )
+            vectors = (self.flat.weights, self.flat.gradient)
+            if isinstance(sizes, native_recurrent.Sizes):
+                self._engine = native_recurrent.Gradient(*vectors, sizes)
+            else:
+                options = options_of(self.training)
+                self._engine = native_training.Gradient(*vectors, sizes, self.model.every, options)
         return self._engine
 
 

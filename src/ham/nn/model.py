@@ -13,7 +13,7 @@ from ham.nn.memory import Read
 from ham.ops import Episode
 
 if TYPE_CHECKING:
-    from ham.ops.native import Sizes
+    from ham.ops import native, native_recurrent
 
 
 class Model(nn.Module, ABC):
@@ -44,10 +44,10 @@ class Model(nn.Module, ABC):
         long evaluations.
         """
 
-    def engine_sizes(self) -> Sizes | None:
+    def engine_sizes(self) -> native.Sizes | native_recurrent.Sizes | None:
         """The widths of what the native engine trains; None for models that it does not know.
 
-        Its parameters are all of the model's, the baseline's last.
+        Its parameters are all of the model's, in the order of its modules; a learned baseline's are last.
         """
         return None
 

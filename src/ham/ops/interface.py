@@ -74,7 +74,50 @@ class StepCall(ctypes.Structure):
     ]
 
 
-CALLS = (EpisodeCall, ObjectiveCall, GradientCall, AdamCall, StepCall)
+class ReaderCall(ctypes.Structure):
+    """HamReader."""
+
+    _fields_ = [
+        *_fields(c_int64, "batch slots features cells directions taped threads"),
+        *_fields(POINTER(c_void_p), "parameters"),
+        *_fields(c_void_p, "rows lengths states last_state last_cell tape scratch"),
+        *_fields(c_void_p, "d_states d_last_state d_last_cell"),
+        *_fields(POINTER(c_void_p), "d_parameters"),
+    ]
+
+
+class DecoderCall(ctypes.Structure):
+    """HamDecoder."""
+
+    _fields_ = [
+        *_fields(c_int64, "batch symbols bits cells directions items item width taped threads"),
+        *_fields(POINTER(c_void_p), "parameters"),
+        *_fields(c_void_p, "state cell asked targets memory lengths outputs tape scratch"),
+        *_fields(c_void_p, "d_outputs d_state d_cell d_memory"),
+        *_fields(POINTER(c_void_p), "d_parameters"),
+    ]
+
+
+class SequenceCall(ctypes.Structure):
+    """HamSequence."""
+
+    _fields_ = [
+        *_fields(ReaderCall, "reader"),
+        *_fields(DecoderCall, "decoder"),
+        *_fields(ObjectiveCall, "objective"),
+        *_fields(c_void_p, "workspace"),
+        *_fields(c_int64, "floats"),
+        *_fields(c_void_p, "gradient"),
+        *_fields(c_int64, "weights"),
+        *_fields(c_double * 4, "terms"),
+        *_fields(c_double, "norm"),
+    ]
+
+
+CALLS = (
+    *(EpisodeCall, ObjectiveCall, GradientCall, AdamCall, StepCall),
+    *(ReaderCall, DecoderCall, SequenceCall),
+)
 
 
 def fits(library: ctypes.CDLL) -> bool:

@@ -85,7 +85,7 @@ def _load() -> Engine:
         raise compiler.BuildError(f"the built engine does not load: {error}") from None
     if not interface.fits(calls):
         raise compiler.BuildError("the built engine and its binding disagree; reinstall the package")
-    for name in ("first_not_finite", "range", "gradient", "objective_floats"):
+    for name in ("first_not_finite", "range", "gradient", "sequence_gradient", "objective_floats"):
         getattr(calls, f"ham_{name}").restype = c_int64
     return Engine(calls, build)
 
@@ -165,6 +165,21 @@ def check(name: str, tensor: Tensor, shape: tuple[int, ...], dtype: torch.dtype 
         raise InputError(f"{name} must be on the CPU, got {tensor.device}; use the reference backend")
     if tuple(tensor.shape) != shape:
         raise InputError(f"{name} must have shape {shape}, got {tuple(tensor.shape)}")
+
+
+def check_laid_out(
+    name: str, tensor: Tensor, shape: tuple[int, ...], dtype: torch.dtype = torch.float32
+) -> None:
+    """Nothing but a tensor that the engine can walk through from its first address on."""
+    if not (
+        isinstance(tensor, Tensor)
+        and tensor.shape == shape
+        and tensor.dtype == dtype
+        and tensor.is_cpu
+        and tensor.is_contiguous()
+    ):
+        check(name, tensor, shape, dtype)
+        raise InputError(f"{name} must be contiguous; call .contiguous() on it")
 
 
 def check_finite(name: str, tensor: Tensor) -> None:

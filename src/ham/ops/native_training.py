@@ -8,6 +8,7 @@ small tensor operation in between finds the caches full of other things.
 from __future__ import annotations
 
 import ctypes
+from ctypes import c_double
 from dataclasses import dataclass
 from math import isfinite, sqrt
 
@@ -45,21 +46,6 @@ class Options:
         objective.least_entropy, objective.least_square = self.least_entropy, self.least_square
 
 
-def _check_laid_out(
-    name: str, tensor: Tensor, shape: tuple[int, ...], dtype: torch.dtype = torch.float32
-) -> None:
-    """Nothing but a tensor that the engine can walk through from its first address on."""
-    if not (
-        isinstance(tensor, Tensor)
-        and tensor.shape == shape
-        and tensor.dtype == dtype
-        and tensor.is_cpu
-        and tensor.is_contiguous()
-    ):
-        native.check(name, tensor, shape, dtype)
-        raise InputError(f"{name} must be contiguous; call .contiguous() on it")
-
-
 class Gradient:
     """The gradient of a model whose weights are one vector, into another one.
 
@@ -77,7 +63,7 @@ class Gradient:
                 f"the weights must be {starts[-1]} and a baseline of {sizes.query + 1}, got {weights.numel()}"
             )
         for name, vector in (("weights", weights), ("gradient", gradient)):
-            _check_laid_out(name, vector, (weights.numel(),))
+            native.check_laid_out(name, vector, (weights.numel(),))
         if not 1 <= every <= native.LARGEST:
             raise InputError(f"every must be between 1 and {native.LARGEST:,}, got {every}")
         self.held = weights, gradient
@@ -132,7 +118,7 @@ class Gradient:
             ("uniforms", uniforms, (batch, timesteps, depth_of(leaves)), torch.float32),
         )
         for name, tensor, shape, dtype in given:
-            _check_laid_out(name, tensor, shape, dtype)
+            native.check_laid_out(name, tensor, shape, dtype)
         durations = asked * self.every if self.every > 1 else asked
 
         episode, objective = call.episode, call.objective
@@ -161,6 +147,34 @@ class Gradient:
         return self.calls.ham_gradient(ctypes.byref(self.call))
 
 
+def cross_entropy(
+    outputs: Tensor, targets: Tensor, counted: Tensor, asked: Tensor
+) -> tuple[Tensor, float, float]:
+    """The objective of a model that decides nothing: its gradient, itself, and the share of wrong examples.
+
+    The outputs are [batch, symbols, bits]; symbols beyond those asked for do not count.
+    """
+    if not (isinstance(outputs, Tensor) and outputs.dim() == 3 and outputs.numel()):
+        raise InputError(f"outputs must be [batch, symbols, bits], got {getattr(outputs, 'shape', outputs)}")
+    batch, symbols, bits = outputs.shape
+    native.check_laid_out("outputs", outputs, (batch, symbols, bits))
+    native.check_laid_out("targets", targets, (batch, symbols, bits))
+    native.check_laid_out("counted", counted, (batch, symbols), torch.bool)
+    native.check_laid_out("asked", asked, (batch,), torch.int64)
+    native.check_range("asked", asked, 0, symbols)
+    d_outputs, terms = torch.empty_like(outputs), (c_double * 4)()
+    call = ObjectiveCall(
+        batch=batch, symbols=symbols, bits=bits, timesteps=symbols, every=1,
+        outputs=outputs.data_ptr(), targets=targets.data_ptr(), counted=counted.data_ptr(),
+        durations=asked.data_ptr(), d_outputs=d_outputs.data_ptr(), terms=ctypes.addressof(terms),
+    )  # fmt: skip
+    calls = native.library()
+    scratch = native.Workspace(calls.ham_objective_floats(ctypes.byref(call)))
+    call.scratch = scratch.pointer
+    calls.ham_objective(ctypes.byref(call))
+    return d_outputs, terms[1], terms[3]
+
+
 def adam(
     weights: Tensor,
     gradient: Tensor,
@@ -177,7 +191,7 @@ def adam(
     """Adam's step number `steps`, on a gradient that is scaled first."""
     vectors = {"weights": weights, "gradient": gradient, "mean": mean, "square": square}
     for name, vector in vectors.items():
-        _check_laid_out(name, vector, (weights.numel(),))
+        native.check_laid_out(name, vector, (weights.numel(),))
     call = AdamCall(
         weights.numel(),
         *(vector.data_ptr() for vector in vectors.values()),

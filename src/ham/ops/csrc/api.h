@@ -78,6 +78,59 @@ struct HamStep {
   float* const* d_parameters;
 };
 
+// An LSTM over an example's rows, as many as it has, in one or both directions, from a state of zeros.
+struct HamReader {
+  int64_t batch, slots, features, cells, directions, taped, threads;
+  const float* const* parameters;  // four a direction
+  const float* rows;               // [slots][features]
+  const int64_t* lengths;          // rows that each example has
+  float* states;                   // [slots][directions][cells], zeros beyond the length
+  float* last_state;               // [directions][cells]: after an example's own last row
+  float* last_cell;
+  float* tape;
+  float* scratch;
+  // Backward; any incoming gradient may be null.
+  const float* d_states;
+  const float* d_last_state;
+  const float* d_last_cell;
+  float* const* d_parameters;
+};
+
+// An LSTM that writes symbols and is fed the symbol before. With items, each step first looks at them, and
+// a layer with tanh makes the first state of the one given, beside a cell of zeros.
+struct HamDecoder {
+  int64_t batch, symbols, bits, cells, directions, items, item, width, taped, threads;
+  const float* const* parameters;  // with items: query's (2), item's, score's, start's (2); LSTM's, output's
+  const float* state;              // [directions][cells], of which the last counts
+  const float* cell;               // likewise; null with items
+  const int64_t* asked;            // symbols that each example writes
+  const float* targets;            // [symbols][bits], or null: it is fed its own symbols, rounded
+  const float* memory;             // [items][item]
+  const int64_t* lengths;          // items that each example has, at least one
+  float* outputs;                  // [symbols][bits], zeros beyond those asked for
+  float* tape;
+  float* scratch;
+  // Backward; zeros for the other directions.
+  const float* d_outputs;
+  float* d_state;
+  float* d_cell;
+  float* d_memory;
+  float* const* d_parameters;
+};
+
+// A batch of training: both, the objective, and the gradient of all weights.
+struct HamSequence {
+  HamReader reader;        // their results, tapes and scratch are taken from the workspace,
+  HamDecoder decoder;      // and what the decoder starts from and looks at from the reader
+  HamObjective objective;  // likewise; no decisions
+  float* workspace;
+  int64_t floats;          // of the workspace
+  const float* gradient;   // the vector that the d_parameters point into, and its length
+  int64_t weights;
+  double terms[4];         // the objective's
+  double norm;             // of the gradient
+};
+
 // sizes: floats of tape, of forward's scratch, of backward's scratch.
 void ham_episode_sizes(const HamEpisode*, int64_t* sizes);
 void ham_episode_forward(const HamEpisode*);
@@ -101,6 +154,16 @@ void ham_update_sizes(const HamStep*, int64_t* sizes);
 void ham_update_forward(const HamStep*);
 void ham_update_backward(const HamStep*);
 
+void ham_reader_sizes(const HamReader*, int64_t* sizes);
+void ham_reader_forward(const HamReader*);
+void ham_reader_backward(const HamReader*);
+void ham_decoder_sizes(const HamDecoder*, int64_t* sizes);
+void ham_decoder_forward(const HamDecoder*);
+void ham_decoder_backward(const HamDecoder*);
+
+// As ham_gradient.
+int64_t ham_sequence_gradient(HamSequence*);
+
 // The first index whose value is not finite, or outside [low, high]; -1 if there is none.
 int64_t ham_first_not_finite(const float* values, int64_t count);
 int64_t ham_range(const int64_t* values, int64_t count, int64_t low, int64_t high);
@@ -108,6 +171,6 @@ int64_t ham_range(const int64_t* values, int64_t count, int64_t low, int64_t hig
 // For buffers that are used again and again, or at random places.
 void ham_use_huge_pages(void* buffer, int64_t bytes);
 
-// sizeof of HamEpisode, HamObjective, HamGradient, HamAdam and HamStep: the binding checks them.
+// sizeof of HamEpisode, HamObjective, HamGradient, HamAdam, HamStep, HamReader, HamDecoder and HamSequence: the binding checks them.
 void ham_layout(int64_t* sizes);
 }

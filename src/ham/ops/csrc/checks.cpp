@@ -44,4 +44,7 @@ void ham_layout(int64_t* sizes) {
   sizes[2] = sizeof(HamGradient);
   sizes[3] = sizeof(HamAdam);
   sizes[4] = sizeof(HamStep);
+  sizes[5] = sizeof(HamReader);
+  sizes[6] = sizeof(HamDecoder);
+  sizes[7] = sizeof(HamSequence);
 }

@@ -3,15 +3,11 @@
 #pragma once
 
 #include <algorithm>
-#include <numeric>
 
 #include "api.h"
 #include "memory.h"
 
 namespace ham {
-
-// Timesteps whose pre-activation gradients wait for one weight-gradient reduction.
-constexpr int64_t kStepBlock = 32;
 
 inline int64_t levels_of(int64_t leaves) {
   int64_t levels = 0;
@@ -31,7 +27,7 @@ inline void add_layers(Model& model) {
   model.mlp(model.search, s.width + s.query, 1);
   model.write_layers();
   if (s.has_lstm) {
-    model.lstm_layer();
+    model.lstm_layer(model.lstm, s.query, s.width);
     model.layer(model.output[0], s.query, s.outputs);
     model.linear(model.output[0], 0, s.outputs);
   } else {
@@ -39,39 +35,21 @@ inline void add_layers(Model& model) {
   }
 }
 
-struct Chunk {
-  int64_t lanes = 0;
-  int64_t example[kLanes];
-  int64_t duration[kLanes];  // descending: the lanes still running are a prefix
+struct EpisodeChunk : Chunk {
   int64_t length[kLanes];
-  int64_t steps = 0, updates = 0, filled = 0;
-
-  int64_t active(int64_t t) const {
-    int64_t count = 0;
-    while (count < lanes && duration[count] > t) ++count;
-    return count;
-  }
+  int64_t updates = 0, filled = 0;
 };
 
-// Longest first, so that a chunk's lanes end together and the last chunks are the cheap ones.
-inline std::vector<Chunk> make_chunks(const HamEpisode& e) {
-  std::vector<int64_t> order(e.batch);
-  std::iota(order.begin(), order.end(), 0);
-  std::stable_sort(order.begin(), order.end(),
-                   [&](int64_t a, int64_t b) { return e.durations[a] > e.durations[b]; });
-  std::vector<Chunk> chunks((e.batch + kLanes - 1) / kLanes);
-  for (int64_t i = 0; i < e.batch; ++i) {
-    Chunk& chunk = chunks[i / kLanes];
-    int64_t lane = chunk.lanes++, example = order[i];
-    chunk.example[lane] = example;
-    chunk.duration[lane] = e.durations[example];
-    chunk.length[lane] = e.has_lstm ? e.lengths[example] : 0;
-    chunk.steps = std::max(chunk.steps, chunk.duration[lane]);
-    chunk.filled = std::max(chunk.filled, chunk.length[lane]);
-  }
-  // Nobody sees what the last timestep writes, unless the final tree is asked for.
-  for (Chunk& chunk : chunks)
+inline std::vector<EpisodeChunk> make_chunks(const HamEpisode& e) {
+  auto chunks = chunks_of<EpisodeChunk>(e.batch, e.durations);
+  for (EpisodeChunk& chunk : chunks) {
+    for (int64_t lane = 0; lane < chunk.lanes; ++lane) {
+      chunk.length[lane] = e.has_lstm ? e.lengths[chunk.example[lane]] : 0;
+      chunk.filled = std::max(chunk.filled, chunk.length[lane]);
+    }
+    // Nobody sees what the last timestep writes, unless the final tree is asked for.
     chunk.updates = e.tree ? chunk.steps : std::max<int64_t>(chunk.steps - 1, 0);
+  }
   return chunks;
 }
 
@@ -92,7 +70,7 @@ struct ForestScratch {
     std::memset(zeros, 0, sizeof(float) * longest_row(e));
     std::memset(trash, 0, sizeof(float) * longest_row(e));
   }
-  Forest forest(const HamEpisode& e, const Chunk& chunk, float* given) const {
+  Forest forest(const HamEpisode& e, const EpisodeChunk& chunk, float* given) const {
     Forest forest;
     forest.width = e.width;
     forest.large = 2 * e.leaves * e.width > kLargeTree / static_cast<int64_t>(sizeof(float));
@@ -110,7 +88,7 @@ struct ForestScratch {
 struct LaneInputs {
   const float* row[kLanes] = {};
 };
-inline LaneInputs inputs_of(const HamEpisode& e, const Chunk& chunk) {
+inline LaneInputs inputs_of(const HamEpisode& e, const EpisodeChunk& chunk) {
   LaneInputs inputs;
   if (e.has_lstm)
     for (int64_t lane = 0; lane < chunk.lanes; ++lane)
@@ -119,7 +97,7 @@ inline LaneInputs inputs_of(const HamEpisode& e, const Chunk& chunk) {
 }
 
 // Rows of one timestep of a tensor [batch][steps][features], for the lanes still running.
-inline Rows rows_of(const Forest& forest, const Chunk& chunk, float* tensor, int64_t steps, int64_t step,
+inline Rows rows_of(const Forest& forest, const EpisodeChunk& chunk, float* tensor, int64_t steps, int64_t step,
              int64_t features, float* otherwise) {
   Rows rows;
   for (int64_t lane = 0; lane < kLanes; ++lane)
@@ -128,18 +106,18 @@ inline Rows rows_of(const Forest& forest, const Chunk& chunk, float* tensor, int
                          : otherwise;
   return rows;
 }
-inline void gather_rows(float* panel, const Forest& forest, const Chunk& chunk, const float* tensor,
+inline void gather_rows(float* panel, const Forest& forest, const EpisodeChunk& chunk, const float* tensor,
                  int64_t steps, int64_t step, int64_t features) {
   gather(panel, rows_of(forest, chunk, const_cast<float*>(tensor), steps, step, features, forest.zeros),
          features);
 }
-inline void scatter_rows(const Forest& forest, const Chunk& chunk, float* tensor, int64_t steps,
+inline void scatter_rows(const Forest& forest, const EpisodeChunk& chunk, float* tensor, int64_t steps,
                   int64_t step, int64_t features, const float* panel) {
   scatter<false>(rows_of(forest, chunk, tensor, steps, step, features, forest.trash), panel, features);
 }
 
 // What no timestep reached.
-inline void clear_rest(const HamEpisode& e, const Chunk& chunk, int64_t levels) {
+inline void clear_rest(const HamEpisode& e, const EpisodeChunk& chunk, int64_t levels) {
   auto clear = [](auto* tensor, int64_t example, int64_t steps, int64_t first, int64_t features, int byte) {
     if (tensor)
       std::memset(tensor + (example * steps + first) * features, byte,
@@ -153,44 +131,6 @@ inline void clear_rest(const HamEpisode& e, const Chunk& chunk, int64_t levels) 
     clear(e.leaf, example, e.timesteps, first, 1, 0xFF);
     clear(e.queries, example, e.timesteps, first, e.query, 0);
   }
-}
-
-inline void lstm_forward(const Model& model, float* new_state, float* new_cell, float* gates,
-                  float* tanh_cell, const float* input, const float* cell) {
-  int64_t l = panel_floats(model.shape.query);
-  forward<Finish::none>(model.lstm, gates, input);
-  each_vector(model.shape.query, [&](int64_t at) {
-    Vec i = sigmoid(load(gates + at)), f = sigmoid(load(gates + l + at));
-    Vec g = tanh(load(gates + 2 * l + at)), o = sigmoid(load(gates + 3 * l + at));
-    Vec c = multiply_add(f, load(cell + at), i * g);
-    Vec tanh_c = tanh(c);
-    store(gates + at, i);
-    store(gates + l + at, f);
-    store(gates + 2 * l + at, g);
-    store(gates + 3 * l + at, o);
-    store(new_cell + at, c);
-    store(tanh_cell + at, tanh_c);
-    store(new_state + at, o * tanh_c);
-  });
-}
-
-// d_cell: of the cell after, in; of the cell before, out.
-inline void lstm_backward(const Model& model, float* d_input, float* d_gates, float* d_cell,
-                   const float* d_state, const float* gates, const float* tanh_cell,
-                   const float* cell) {
-  int64_t l = panel_floats(model.shape.query);
-  each_vector(model.shape.query, [&](int64_t at) {
-    Vec i = load(gates + at), f = load(gates + l + at);
-    Vec g = load(gates + 2 * l + at), o = load(gates + 3 * l + at);
-    Vec dh = load(d_state + at), tanh_c = load(tanh_cell + at);
-    Vec dc = load(d_cell + at) + dh * o * (1.f - tanh_c * tanh_c);
-    store(d_gates + at, dc * g * i * (1.f - i));
-    store(d_gates + l + at, dc * load(cell + at) * f * (1.f - f));
-    store(d_gates + 2 * l + at, dc * i * (1.f - g * g));
-    store(d_gates + 3 * l + at, dh * tanh_c * o * (1.f - o));
-    store(d_cell + at, dc * f);
-  });
-  backward<Finish::none>(model.lstm, d_input, d_gates);
 }
 
 // What the controller leaves for backward; without a tape, room for one timestep.
@@ -232,7 +172,7 @@ inline void start_controller(const ControllerTape& tape) {
 }
 
 // The query of timestep t.
-inline void take_query(const HamEpisode& e, const Forest& forest, const Chunk& chunk,
+inline void take_query(const HamEpisode& e, const Forest& forest, const EpisodeChunk& chunk,
                        const ControllerTape& tape, int64_t t) {
   const Shape& shape = tape.shape;
   float *query = tape.query(t), *new_query = tape.new_query(t);
@@ -247,11 +187,11 @@ inline void take_query(const HamEpisode& e, const Forest& forest, const Chunk& c
 
 // What the value that was read does to the controller, and the output, if one is due.
 inline void controller_forward(const HamEpisode& e, const Model& model, const Forest& forest,
-                               const Chunk& chunk, const ControllerTape& tape, int64_t t, float* output) {
+                               const EpisodeChunk& chunk, const ControllerTape& tape, int64_t t, float* output) {
   const Shape& shape = tape.shape;
   float* new_query = tape.new_query(t);
   if (shape.has_lstm)
-    lstm_forward(model, new_query, tape.cell_before(t + 1), tape.gates_at(t), tape.tanh_cell_at(t),
+    lstm_forward(model.lstm, new_query, tape.cell_before(t + 1), tape.gates_at(t), tape.tanh_cell_at(t),
                  tape.query(t), tape.cell_before(t));
   if ((t + 1) % e.every != 0) return;
   int64_t symbol = (t + 1) / e.every - 1;
@@ -287,7 +227,7 @@ struct ControllerScratch {
 
 // d_query: of the new query, in; of the query, out. d_value: the read's share is added to it.
 inline void controller_backward(const HamEpisode& e, const Model& model, const Forest& forest,
-                                const Chunk& chunk, const ControllerTape& tape,
+                                const EpisodeChunk& chunk, const ControllerTape& tape,
                                 const ControllerScratch& scratch, int64_t t) {
   const Shape& shape = model.shape;
   int64_t width = shape.width, step_at = t % kStepBlock;
@@ -309,9 +249,10 @@ inline void controller_backward(const HamEpisode& e, const Model& model, const F
     }
   }
   if (!shape.has_lstm) return;
-  lstm_backward(model, scratch.d_state, scratch.gates + step_at * panel_floats(4 * shape.query),
-                scratch.d_cell, scratch.d_query, tape.gates_at(t), tape.tanh_cell_at(t),
-                tape.cell_before(t));
+  float* d_gates = scratch.gates + step_at * panel_floats(4 * shape.query);
+  lstm_backward(model.lstm, d_gates, scratch.d_cell, scratch.d_query, tape.gates_at(t),
+                tape.tanh_cell_at(t), tape.cell_before(t));
+  backward<Finish::none>(model.lstm, scratch.d_state, d_gates);
   copy_panel(scratch.d_query, scratch.d_state, shape.query);
   add_panel(scratch.d_value, scratch.d_state + panel_floats(shape.query), width);
 }

@@ -18,7 +18,7 @@ struct Tape : ControllerTape {
   float *nodes, *search_hidden, *leaf, *write_hidden, *mix, *pairs, *join_hidden, *joined;
   BuildTape build;
 
-  void lay_out(Arena& arena, const Model& model, const Chunk& chunk, int64_t every, bool keep) {
+  void lay_out(Arena& arena, const Model& model, const EpisodeChunk& chunk, int64_t every, bool keep) {
     ControllerTape::lay_out(arena, model.shape, chunk.steps, every, keep);
     search_width = model.deep() ? model.search_width() : 0;
     int64_t steps = keep ? chunk.steps : 1, updates = keep ? chunk.updates : 1;
@@ -72,7 +72,7 @@ struct ForwardScratch {
     sibling = arena.panels(1, shape.width);
     output = arena.panels(1, shape.outputs);
     if (e.taped) return;
-    untaped.lay_out(arena, model, Chunk{}, 1, false);
+    untaped.lay_out(arena, model, EpisodeChunk{}, 1, false);
     alone.lay_out(arena, model);
   }
 };
@@ -84,7 +84,7 @@ void record_leaf(const HamEpisode& e, int64_t step, int64_t levels, int64_t leaf
       e.turns[step * levels + level] = (leaf >> (levels - 1 - level)) & 1;
 }
 
-void record_descent(const HamEpisode& e, const Forest& forest, const Chunk& chunk, int64_t t,
+void record_descent(const HamEpisode& e, const Forest& forest, const EpisodeChunk& chunk, int64_t t,
                     int64_t levels, const int64_t* leaf) {
   for (int64_t lane = 0; lane < forest.active; ++lane)
     record_leaf(e, chunk.example[lane] * e.timesteps + t, levels, leaf[lane]);
@@ -94,7 +94,7 @@ void record_descent(const HamEpisode& e, const Forest& forest, const Chunk& chun
 constexpr int64_t kFewLanes = 4;
 
 // One lane's timesteps by itself; its tree is built.
-void forward_alone(const HamEpisode& e, const Model& model, const Chunk& chunk, const Forest& forest,
+void forward_alone(const HamEpisode& e, const Model& model, const EpisodeChunk& chunk, const Forest& forest,
                    int64_t lane, const ForwardScratch& scratch) {
   const Shape& shape = model.shape;
   int64_t example = chunk.example[lane], query_size = shape.query, width = shape.width;
@@ -134,7 +134,7 @@ void forward_alone(const HamEpisode& e, const Model& model, const Chunk& chunk, 
   }
 }
 
-void forward_chunk(const HamEpisode& e, const Model& model, const Chunk& chunk, const Tape& tape,
+void forward_chunk(const HamEpisode& e, const Model& model, const EpisodeChunk& chunk, const Tape& tape,
                    ForwardScratch& scratch) {
   const Shape& shape = model.shape;
   int64_t levels = shape.levels;
@@ -203,7 +203,7 @@ struct BackwardScratch : ControllerScratch {
 };
 
 // Weight gradients of SEARCH's node half and of JOIN, over the timesteps [first, end).
-void reduce_paths(const Model& model, const Chunk& chunk, const Tape& tape,
+void reduce_paths(const Model& model, const EpisodeChunk& chunk, const Tape& tape,
                   const BackwardScratch& scratch, int64_t first, int64_t end, float* gradients) {
   int64_t levels = model.shape.levels;
   if (levels == 0) return;
@@ -218,7 +218,7 @@ void reduce_paths(const Model& model, const Chunk& chunk, const Tape& tape,
 }
 
 // Weight gradients of what runs once a timestep, over the timesteps [first, end).
-void reduce_steps(const HamEpisode& e, const Model& model, const Chunk& chunk, const Tape& tape,
+void reduce_steps(const HamEpisode& e, const Model& model, const EpisodeChunk& chunk, const Tape& tape,
                   const BackwardScratch& scratch, int64_t first, int64_t end, float* gradients) {
   const Shape& shape = model.shape;
   int64_t stride = tape.state_width();
@@ -237,7 +237,7 @@ HAM_INLINE void prefetch(const float* piece, int64_t panels, int64_t features) {
 }
 
 // Forward wrote a timestep's record long ago: it is asked for while the one after it is worked on.
-void prefetch_step(const Model& model, const Chunk& chunk, const Tape& tape, int64_t t) {
+void prefetch_step(const Model& model, const EpisodeChunk& chunk, const Tape& tape, int64_t t) {
   const Shape& shape = model.shape;
   int64_t levels = shape.levels, width = shape.width, query = shape.has_lstm ? shape.query : 0;
   Descent descent = tape.descent(t);
@@ -256,7 +256,7 @@ void prefetch_step(const Model& model, const Chunk& chunk, const Tape& tape, int
   prefetch(ascent.joined, levels, width);
 }
 
-void backward_chunk(const HamEpisode& e, const Model& model, const Chunk& chunk, const Tape& tape,
+void backward_chunk(const HamEpisode& e, const Model& model, const EpisodeChunk& chunk, const Tape& tape,
                     BackwardScratch& scratch, float* gradients) {
   const Shape& shape = model.shape;
   int64_t levels = shape.levels, width = shape.width;

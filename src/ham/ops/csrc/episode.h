@@ -20,7 +20,7 @@ class Episode {
  public:
   explicit Episode(const HamEpisode& e) : e_(e), model_(shape_of(e)), chunks_(make_chunks(e)) {
     add_layers(model_);
-    for (const Chunk& chunk : chunks_) {
+    for (const EpisodeChunk& chunk : chunks_) {
       filled_ = std::max(filled_, chunk.filled);
       joins_ = std::max(joins_, BuildTape::slots(model_.shape, chunk.filled, true));
       starts_.push_back(tape_floats_);
@@ -119,7 +119,7 @@ class Episode {
 
   const HamEpisode& e_;
   Model model_;
-  std::vector<Chunk> chunks_;
+  std::vector<EpisodeChunk> chunks_;
   std::vector<int64_t> starts_;
   int64_t tape_floats_ = 0, joins_ = 0, filled_ = 0, workers_ = 1;
 };

@@ -110,13 +110,12 @@ struct Model {
     if (deep()) linear(gate, 0, shape.width);
   }
 
-  void lstm_layer() {
-    int64_t l = shape.query;
-    layer(lstm, l + shape.width, 4 * l);  // its input is [state; value read]
-    weight(lstm, 0, 4 * l, l, shape.width);
-    weight(lstm, 0, 4 * l, 0, l);
-    bias(lstm, 0, 4 * l);
-    bias(lstm, 0, 4 * l);
+  void lstm_layer(Layer& lstm, int64_t cells, int64_t inputs) {
+    layer(lstm, cells + inputs, 4 * cells);  // its input is [state; what it reads]
+    weight(lstm, 0, 4 * cells, cells, inputs);
+    weight(lstm, 0, 4 * cells, 0, cells);
+    bias(lstm, 0, 4 * cells);
+    bias(lstm, 0, 4 * cells);
   }
 
   void pack(const float* const* parameters, float* buffer) {
@@ -191,6 +190,43 @@ inline void mlp_gradient(const Layer (&mlp)[2], bool deep, float* gradients, con
   } else {
     add_gradient(mlp[0], gradients, dy, mlp[0].out, x, x_features, panels);
   }
+}
+
+// An LSTM's step: `input` is [state; what it reads], `gates` receives input, forget, candidate, output.
+inline void lstm_forward(const Layer& lstm, float* new_state, float* new_cell, float* gates,
+                         float* tanh_cell, const float* input, const float* cell) {
+  int64_t cells = lstm.out / 4, l = panel_floats(cells);
+  forward<Finish::none>(lstm, gates, input);
+  each_vector(cells, [&](int64_t at) {
+    Vec i = sigmoid(load(gates + at)), f = sigmoid(load(gates + l + at));
+    Vec g = tanh(load(gates + 2 * l + at)), o = sigmoid(load(gates + 3 * l + at));
+    Vec c = multiply_add(f, load(cell + at), i * g);
+    Vec tanh_c = tanh(c);
+    store(gates + at, i);
+    store(gates + l + at, f);
+    store(gates + 2 * l + at, g);
+    store(gates + 3 * l + at, o);
+    store(new_cell + at, c);
+    store(tanh_cell + at, tanh_c);
+    store(new_state + at, o * tanh_c);
+  });
+}
+
+// Gradients at the gates' pre-activations. d_cell: of the cell after, in; of the cell before, out.
+inline void lstm_backward(const Layer& lstm, float* d_gates, float* d_cell, const float* d_state,
+                          const float* gates, const float* tanh_cell, const float* cell) {
+  int64_t cells = lstm.out / 4, l = panel_floats(cells);
+  each_vector(cells, [&](int64_t at) {
+    Vec i = load(gates + at), f = load(gates + l + at);
+    Vec g = load(gates + 2 * l + at), o = load(gates + 3 * l + at);
+    Vec dh = load(d_state + at), tanh_c = load(tanh_cell + at);
+    Vec dc = load(d_cell + at) + dh * o * (1.f - tanh_c * tanh_c);
+    store(d_gates + at, dc * g * i * (1.f - i));
+    store(d_gates + l + at, dc * load(cell + at) * f * (1.f - f));
+    store(d_gates + 2 * l + at, dc * i * (1.f - g * g));
+    store(d_gates + 3 * l + at, dh * tanh_c * o * (1.f - o));
+    store(d_cell + at, dc * f);
+  });
 }
 
 // SEARCH and WRITE read [node; query]. Where many nodes meet one query, the query's half of the first

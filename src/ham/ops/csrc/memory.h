@@ -2,8 +2,7 @@
 // forward and backward, for the lanes of one chunk.
 #pragma once
 
-#include <algorithm>
-
+#include "lanes.h"
 #include "layers.h"
 
 namespace ham {
@@ -19,10 +18,6 @@ struct Forest {
   float* trash = nullptr;
 };
 
-struct Rows {
-  float* row[kLanes];
-};
-
 HAM_INLINE Rows rows_to_read(const Forest& forest, const int64_t* node) {
   Rows rows;
   for (int lane = 0; lane < kLanes; ++lane)
@@ -35,15 +30,6 @@ HAM_INLINE Rows rows_to_write(const Forest& forest, const int64_t* node) {
   for (int lane = 0; lane < kLanes; ++lane)
     rows.row[lane] = lane < forest.active ? forest.tree[lane] + node[lane] * forest.width : forest.trash;
   return rows;
-}
-
-HAM_INLINE void gather(float* panel, const Rows& rows, int64_t features) {
-  gather(panel, const_cast<const float* const*>(rows.row), features);
-}
-
-template <bool add>
-HAM_INLINE void scatter(const Rows& rows, const float* panel, int64_t features) {
-  scatter<add>(rows.row, panel, features);
 }
 
 struct Nodes {

@@ -24,7 +24,7 @@ struct Tape : ControllerTape {
   float* inputs;         // [leaf][bits]
   float* embed_hidden;   // [leaf][hidden]
 
-  void lay_out(Arena& arena, const Model& model, const Chunk& chunk, int64_t every, bool keep) {
+  void lay_out(Arena& arena, const Model& model, const EpisodeChunk& chunk, int64_t every, bool keep) {
     ControllerTape::lay_out(arena, model.shape, chunk.steps, every, keep);
     int64_t n = shape.leaves, d = shape.width, h = shape.hidden;
     int64_t steps = keep ? chunk.steps : 1, updates = keep ? chunk.updates : 1;
@@ -70,7 +70,7 @@ struct ForwardScratch {
     hidden = arena.panels(1, 2 * model.shape.hidden);
     written = arena.panels(1, model.shape.width);
     output = arena.panels(1, model.shape.outputs);
-    if (!e.taped) untaped.lay_out(arena, model, Chunk{}, 1, false);
+    if (!e.taped) untaped.lay_out(arena, model, EpisodeChunk{}, 1, false);
   }
 };
 
@@ -79,7 +79,7 @@ void join_all(const Model& model, const Tape& tape, int64_t t) {
     join_forward(model, tape.tree(t, node), tape.join_hidden_at(t, node), tape.tree(t, 2 * node));
 }
 
-void build(const HamEpisode& e, const Model& model, const Forest& forest, const Chunk& chunk,
+void build(const HamEpisode& e, const Model& model, const Forest& forest, const EpisodeChunk& chunk,
            const Tape& tape) {
   LaneInputs inputs = inputs_of(e, chunk);
   zero_panel(tape.tree(0), model.shape.width);
@@ -156,7 +156,7 @@ void update_forward(const Model& model, const Tape& tape, int64_t t, int64_t act
 }
 
 // The likeliest leaf of every lane, the first one of equals.
-void record_likeliest(const HamEpisode& e, const Chunk& chunk, int64_t active, const Tape& tape, int64_t t) {
+void record_likeliest(const HamEpisode& e, const EpisodeChunk& chunk, int64_t active, const Tape& tape, int64_t t) {
   for (int64_t lane = 0; lane < active; ++lane) {
     int64_t best = 0;
     for (int64_t leaf = 1; leaf < e.leaves; ++leaf)
@@ -165,13 +165,13 @@ void record_likeliest(const HamEpisode& e, const Chunk& chunk, int64_t active, c
   }
 }
 
-void record_tree(const HamEpisode& e, const Forest& forest, const Chunk& chunk, const Tape& tape) {
+void record_tree(const HamEpisode& e, const Forest& forest, const EpisodeChunk& chunk, const Tape& tape) {
   for (int64_t node = 0; node < 2 * e.leaves; ++node)  // node 0 is nobody's: zeros since the build
     scatter_rows(forest, chunk, e.tree, 2 * e.leaves, node, e.width,
                  tape.tree(node > 0 ? chunk.updates : 0, node));
 }
 
-void forward_chunk(const HamEpisode& e, const Model& model, const Chunk& chunk, const Tape& tape,
+void forward_chunk(const HamEpisode& e, const Model& model, const EpisodeChunk& chunk, const Tape& tape,
                    ForwardScratch& scratch) {
   scratch.rows.start(e);
   Forest forest = scratch.rows.forest(e, chunk, nullptr);
@@ -337,7 +337,7 @@ void attend_backward(const Model& model, const Tape& tape, int64_t t, const Back
   });
 }
 
-void build_backward(const Model& model, const Chunk& chunk, const Tape& tape, const BackwardScratch& scratch,
+void build_backward(const Model& model, const EpisodeChunk& chunk, const Tape& tape, const BackwardScratch& scratch,
                     float* gradients) {
   int64_t n = model.shape.leaves, d = model.shape.width, h = model.shape.hidden;
   join_all_backward(model, tape, 0, scratch, gradients);
@@ -349,7 +349,7 @@ void build_backward(const Model& model, const Chunk& chunk, const Tape& tape, co
                tape.embed_hidden, tape.inputs, model.shape.bits, chunk.filled);
 }
 
-void backward_chunk(const HamEpisode& e, const Model& model, const Chunk& chunk, const Tape& tape,
+void backward_chunk(const HamEpisode& e, const Model& model, const EpisodeChunk& chunk, const Tape& tape,
                     BackwardScratch& scratch, float* gradients) {
   const Shape& shape = model.shape;
   int64_t n = shape.leaves, width = shape.width, stride = tape.state_width();

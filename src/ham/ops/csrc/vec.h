@@ -124,6 +124,11 @@ HAM_INLINE SplitExp split_exp(Vec x) {
   return {reinterpret_cast<Vec>(biased), p};
 }
 
+HAM_INLINE Vec exp(Vec x) {
+  SplitExp e = split_exp(clamp(x, -87.f, 87.f));
+  return multiply_add(e.power, e.rest, e.power);
+}
+
 HAM_INLINE Vec sigmoid(Vec x) {
   SplitExp e = split_exp(clamp(-x, -87.f, 87.f));
   return 1.f / (1.f + multiply_add(e.power, e.rest, e.power));
