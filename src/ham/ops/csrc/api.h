@@ -171,6 +171,7 @@ int64_t ham_range(const int64_t* values, int64_t count, int64_t low, int64_t hig
 // For buffers that are used again and again, or at random places.
 void ham_use_huge_pages(void* buffer, int64_t bytes);
 
-// sizeof of HamEpisode, HamObjective, HamGradient, HamAdam, HamStep, HamReader, HamDecoder and HamSequence: the binding checks them.
+// sizeof of HamEpisode, HamObjective, HamGradient, HamAdam, HamStep, HamReader, HamDecoder and HamSequence:
+// the binding checks them.
 void ham_layout(int64_t* sizes);
 }

@@ -36,7 +36,8 @@ struct LstmTape {
   float* tanh_cell_at(int64_t t) const { return tanh_cell + (taped ? t : 0) * panel_floats(cells); }
 
   void forward(const Layer& lstm, int64_t t) const {
-    lstm_forward(lstm, state_at(t + 1), cell_at(t + 1), gates_at(t), tanh_cell_at(t), state_at(t), cell_at(t));
+    lstm_forward(lstm, state_at(t + 1), cell_at(t + 1), gates_at(t), tanh_cell_at(t), state_at(t),
+                 cell_at(t));
   }
 };
 
@@ -213,7 +214,8 @@ struct Reader {
   static int64_t row_of(const Chunk& chunk, int64_t direction, int64_t lane, int64_t t) {
     return direction ? chunk.duration[lane] - 1 - t : t;
   }
-  Rows states_at(const Chunk& chunk, int64_t direction, int64_t t, const float* tensor, float* otherwise) const {
+  Rows states_at(const Chunk& chunk, int64_t direction, int64_t t, const float* tensor,
+                 float* otherwise) const {
     int64_t features = a.directions * a.cells;
     return rows_of(chunk, chunk.active(t), tensor + direction * a.cells, a.slots, features, otherwise,
                    [&](int64_t lane) { return row_of(chunk, direction, lane, t); });
@@ -281,7 +283,7 @@ struct Reader {
   }
 };
 
-// Sums over items or features, on one panel of weights for all features: to[f] += weight * from[f].
+// Lane by lane, for all features: to[f] += weight * from[f].
 HAM_INLINE void add_scaled(float* to, const float* weight, const float* from, int64_t features) {
   for (int v = 0; v < kLanes; v += kWidth) {
     Vec scale = load(weight + v);
@@ -318,7 +320,8 @@ struct Decoder {
   Layer of_query, of_item, score, start, lstm, output;
   std::vector<DecoderChunk> chunks;
 
-  explicit Decoder(const HamDecoder& arguments) : a(arguments), chunks(chunks_of<DecoderChunk>(a.batch, a.asked)) {
+  explicit Decoder(const HamDecoder& arguments)
+      : a(arguments), chunks(chunks_of<DecoderChunk>(a.batch, a.asked)) {
     if (a.items) {
       model.layer(of_query, a.cells, a.width);
       model.linear(of_query, 0, a.width);
@@ -428,8 +431,9 @@ struct Decoder {
     const SpareRows& spare = scratch.spare;
     gather(tape.given, states_of(chunk, a.state, spare.zeros), a.cells);
     if (a.items) {
-      ham::forward<Finish::none>(start, steps.state_at(0), tape.given);
-      each_vector(a.cells, [&](int64_t i) { store(steps.state_at(0) + i, tanh(load(steps.state_at(0) + i))); });
+      float* state = steps.state_at(0);
+      ham::forward<Finish::none>(start, state, tape.given);
+      each_vector(a.cells, [&](int64_t i) { store(state + i, tanh(load(state + i))); });
       zero_panel(steps.cell_at(0), a.cells);
     } else {
       copy_panel(steps.state_at(0), tape.given, a.cells);
@@ -444,7 +448,8 @@ struct Decoder {
       if (t == 0)
         zero_panel(tape.symbol_at(0), a.bits);
       else if (a.targets)
-        gather(tape.symbol_at(t), rows_of(chunk, active, a.targets, a.symbols, a.bits, spare.zeros, t - 1), a.bits);
+        gather(tape.symbol_at(t),
+               rows_of(chunk, active, a.targets, a.symbols, a.bits, spare.zeros, t - 1), a.bits);
       else
         each_vector(a.bits, [&](int64_t i) {
           store(tape.symbol_at(t) + i, load(scratch.output + i) > 0.f ? splat(1.f) : Vec{});
@@ -455,7 +460,8 @@ struct Decoder {
                                          a.cells, output.b);
       product<Start::panel, Finish::none>(scratch.output, a.bits, output.wt + a.cells * a.bits, a.bits,
                                           tape.context_at(t), a.item, scratch.output);
-      scatter<false>(rows_of(chunk, active, a.outputs, a.symbols, a.bits, spare.trash, t), scratch.output, a.bits);
+      scatter<false>(rows_of(chunk, active, a.outputs, a.symbols, a.bits, spare.trash, t), scratch.output,
+                     a.bits);
     }
     for (int64_t lane = 0; lane < chunk.lanes; ++lane) {
       int64_t first = chunk.duration[lane];
@@ -476,8 +482,10 @@ struct Decoder {
       for (int64_t i = 0; i < chunk.items; ++i) {
         const float* key = tape.key_of(i) + v;
         Vec sum{};
-        for (int64_t f = 0; f < a.width; ++f)
-          sum = multiply_add(splat(score.w[f]), tanh(load(query + f * kLanes + v) + load(key + f * kLanes)), sum);
+        for (int64_t f = 0; f < a.width; ++f) {
+          Vec both = load(query + f * kLanes + v) + load(key + f * kLanes);
+          sum = multiply_add(splat(score.w[f]), tanh(both), sum);
+        }
         store(weights + i * kLanes + v, sum);
         Bits usable = length > static_cast<int32_t>(i);
         most = (usable & (sum > most)) ? sum : most;
@@ -490,10 +498,14 @@ struct Decoder {
         store(at, weight);
       }
       Vec share = 1.f / total;
-      for (int64_t i = 0; i < chunk.items; ++i) store(weights + i * kLanes + v, load(weights + i * kLanes + v) * share);
+      for (int64_t i = 0; i < chunk.items; ++i) {
+        float* at = weights + i * kLanes + v;
+        store(at, load(at) * share);
+      }
     }
     zero_panel(context, a.item);
-    for (int64_t i = 0; i < chunk.items; ++i) add_scaled(context, weights + i * kLanes, tape.memory_of(i), a.item);
+    for (int64_t i = 0; i < chunk.items; ++i)
+      add_scaled(context, weights + i * kLanes, tape.memory_of(i), a.item);
   }
 
   void backward(int64_t task, const Tape& tape, const Backward& scratch, float* gradients) const {
@@ -507,21 +519,23 @@ struct Decoder {
     zero_panel(scratch.score, a.width);
     for (int64_t t = chunk.steps - 1; t >= 0; --t) {
       float* d_output = scratch.output + t % kStepBlock * panel_floats(a.bits);
-      gather(d_output, rows_of(chunk, chunk.active(t), a.d_outputs, a.symbols, a.bits, scratch.spare.zeros, t), a.bits);
+      gather(d_output,
+             rows_of(chunk, chunk.active(t), a.d_outputs, a.symbols, a.bits, scratch.spare.zeros, t), a.bits);
       product<Start::panel, Finish::none>(d.state, a.cells, output.w, output.in, d_output, a.bits, d.state);
       const float* d_gates = d.backward(lstm, steps, t);
       if (a.items) {
-        product<Start::zero, Finish::none>(scratch.context, a.item, output.w + a.cells, output.in, d_output, a.bits);
-        product<Start::panel, Finish::none>(scratch.context, a.item, lstm.w + a.cells + a.bits, lstm.in, d_gates,
-                                            lstm.out, scratch.context);
+        product<Start::zero, Finish::none>(scratch.context, a.item, output.w + a.cells, output.in, d_output,
+                                           a.bits);
+        product<Start::panel, Finish::none>(scratch.context, a.item, lstm.w + a.cells + a.bits, lstm.in,
+                                            d_gates, lstm.out, scratch.context);
         attend_backward(chunk, tape, t, scratch);
       }
       if (t % kStepBlock == 0) reduce(tape, t, std::min(kStepBlock, chunk.steps - t), scratch, gradients);
     }
     for (int64_t i = 0; i < chunk.items; ++i) {
-      add_backward(of_item, scratch.memory + i * panel_floats(a.item), scratch.keys + i * panel_floats(a.width));
-      scatter<false>(items_at(chunk, i, a.d_memory, scratch.spare.trash), scratch.memory + i * panel_floats(a.item),
-                     a.item);
+      float* d_item = scratch.memory + i * panel_floats(a.item);
+      add_backward(of_item, d_item, scratch.keys + i * panel_floats(a.width));
+      scatter<false>(items_at(chunk, i, a.d_memory, scratch.spare.trash), d_item, a.item);
     }
     if (a.items) {
       each_vector(a.cells, [&](int64_t i) {
@@ -542,7 +556,8 @@ struct Decoder {
 
   // From the context's gradient to those of items, keys, scores and the query. tanh is computed once more:
   // a tape of it would be by far the largest piece of all.
-  void attend_backward(const DecoderChunk& chunk, const Tape& tape, int64_t t, const Backward& scratch) const {
+  void attend_backward(const DecoderChunk& chunk, const Tape& tape, int64_t t,
+                       const Backward& scratch) const {
     const float *query = tape.query_at(t), *weights = tape.weights_at(t);
     float* d_query = scratch.query + t % kStepBlock * panel_floats(a.width);
     zero_panel(d_query, a.width);
@@ -568,16 +583,18 @@ struct Decoder {
   }
 
   // Weight gradients of what runs once a symbol, over so many of them.
-  void reduce(const Tape& tape, int64_t first, int64_t symbols, const Backward& scratch, float* gradients) const {
+  void reduce(const Tape& tape, int64_t first, int64_t symbols, const Backward& scratch,
+              float* gradients) const {
     const LstmTape& steps = tape.lstm;
     int64_t bits = panel_floats(a.bits), stride = panel_floats(lstm.in);
     float* d_output = gradients + output.at;
     scratch.lstm.reduce(lstm, steps, first, symbols, gradients);
-    outer(d_output, output.in, 1, scratch.output, bits, a.bits, steps.state_at(first + 1), stride, a.cells, symbols);
+    outer(d_output, output.in, 1, scratch.output, bits, a.bits, steps.state_at(first + 1), stride, a.cells,
+          symbols);
     add_lane_sums(d_output + a.bits * output.in, scratch.output, bits, a.bits, symbols);
     if (!a.items) return;
-    outer(d_output + a.cells, output.in, 1, scratch.output, bits, a.bits, tape.context_at(first), stride, a.item,
-          symbols);
+    outer(d_output + a.cells, output.in, 1, scratch.output, bits, a.bits, tape.context_at(first), stride,
+          a.item, symbols);
     add_gradient(of_query, gradients, scratch.query, a.width, steps.state_at(first), lstm.in, symbols);
   }
 };
