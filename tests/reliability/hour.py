@@ -3,8 +3,9 @@
     python -m tests.reliability.hour --recipes sort merge --seeds 1 2 3 4 --runs runs --log hour.jsonl
 
 Trains one recipe and seed after the other, whole, each followed by an evaluation at 1× and 4× the
-trained size, until the time is over. Every epoch appends a line to the log; the last line printed
-says how much the process grew since its first tenth.
+trained size, until the time is over. Every epoch appends a line to the log. Evaluations at the larger
+size come and go with their buffers, so what is compared is the most that was held in the first and in the
+last quarter of the time.
 """
 
 from __future__ import annotations
