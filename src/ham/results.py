@@ -132,20 +132,31 @@ def seed_table(pairs: Sequence[tuple[Column, str]]) -> list[str]:
 
 
 def search_table() -> list[str]:
-    """What was searched for the recipes, from the files that the searches left."""
-    lines = []
+    """What was searched for the recipes, from the files that the searches left; equal spaces are told once."""
+    lines = [
+        "| recipe | trials | epochs × batches | trained up to | validated on | reached it | at most 1% | best | space |",
+        "|---" * 9 + "|",
+    ]
+    spaces: list[str] = []
     for folder in sorted(path.parent for path in SEARCHES.glob("*/results.json")):
         plan, results = (json.loads(read_text(folder / f"{name}.json")) for name in ("search", "results"))
         summary, training = results["summary"], plan["base"]["training"]
-        ranges = "; ".join(f"`{name}` {_range(values)}" for name, values in plan["space"].items())
-        up_to = training["train_up_to"] or training["leaves"]
-        lines.append(
-            f"- **{folder.name}**: {summary['trials']} trials of up to {training['epochs']} epochs of "
-            f"{training['batches']} batches, trained on up to {up_to} leaves and validated on {training['leaves']}: "
-            f"{summary['reached_last_tree']} reached the last tree, {summary['succeeded']} with at most "
-            f"{summary['success_at_most']:g}% wrong, the best with {summary['best_error']:.3g}%. Space: {ranges}."
+        space = "; ".join(f"`{name}` {_range(values)}" for name, values in plan["space"].items())
+        if space not in spaces:
+            spaces.append(space)
+        cells = (
+            folder.name,
+            summary["trials"],
+            f"{training['epochs']} × {training['batches']}",
+            training["train_up_to"] or training["leaves"],
+            training["leaves"],
+            summary["reached_last_tree"],
+            summary["succeeded"],
+            f"{summary['best_error']:.3g}%",
+            spaces.index(space) + 1,
         )
-    return lines
+        lines.append(f"| {' | '.join(map(str, cells))} |")
+    return [*lines, "", *(f"{number}. {space}" for number, space in enumerate(spaces, 1))]
 
 
 def _range(values: Any) -> str:
