@@ -134,7 +134,7 @@ def seed_table(pairs: Sequence[tuple[Column, str]]) -> list[str]:
 def search_table() -> list[str]:
     """What was searched for the recipes, from the files that the searches left; equal spaces are told once."""
     lines = [
-        "| recipe | trials | epochs × batches | trained up to | validated on | reached it | at most 1% | best | space |",
+        "| recipe | trials | epochs × batches | trained to | validated on | reached it | at most 1% | best | space |",
         "|---" * 9 + "|",
     ]
     spaces: list[str] = []
