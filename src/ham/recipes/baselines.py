@@ -11,22 +11,18 @@ from ham.config import Architecture, Run, Training
 
 def encoder_decoder(task: str) -> Run:
     """The LSTM of Table 1: 17 thousand parameters."""
-    return Run(task, Architecture(kind="lstm", cells=40), _training(0.00712, 0.973, 0.38, 0.43))
+    return Run(task, Architecture(kind="lstm", cells=40), _training())
 
 
 def attentive(task: str) -> Run:
     """The LSTM with attention of Table 1: 18 thousand parameters."""
-    found = (0.0048, 0.988, 0.24, 0.42) if task == "add" else (0.0071, 0.973, 0.38, 0.44)
-    return Run(task, Architecture(kind="lstm+a", cells=24), _training(*found))
-
-
-def _training(learning_rate: float, decay: float, threshold: float, mix: float) -> Training:
-    return Training(
-        validation=2500,
-        learning_rate=learning_rate,
-        learning_rate_decay=decay,
-        clip=1.0,
-        threshold=threshold,
-        mix=mix,
-        patience=20,
+    gently = {"learning_rate": 0.0048, "learning_rate_decay": 0.988, "threshold": 0.24, "mix": 0.42}
+    return Run(
+        task, Architecture(kind="lstm+a", cells=24), _training(**gently) if task == "add" else _training()
     )
+
+
+def _training(**changes: float) -> Training:
+    """What did best in nine of the ten searches, or nearly so."""
+    found = {"learning_rate": 0.0071, "learning_rate_decay": 0.973, "threshold": 0.38, "mix": 0.44}
+    return Training(validation=2500, clip=1.0, patience=20, **{**found, **changes})
