@@ -130,6 +130,9 @@ class Training:
     """Validation error below which the tree doubles."""
     mix: float = 0.3
     """Share of batches whose tree is drawn from all sizes so far instead of the current one."""
+    crowded: float = 0.0
+    """Share of a data structure's training sequences with more PUSHes than the paper's, nearly as many as
+    the memory has leaves: without them a model may leave most leaves unused, and run out of them later."""
 
     finish: int = 0
     """Epochs of the end phase for exactness, at the end of `epochs`: from the averaged weights,
@@ -161,7 +164,7 @@ class Training:
             self.baseline != "leave-one-out" or self.runs > 1,
             "the leave-one-out baseline needs runs of at least 2",
         )
-        for name in ("discount", "mix", "threshold", "averaging"):
+        for name in ("discount", "mix", "threshold", "averaging", "crowded"):
             _require(0 <= getattr(self, name) <= 1, f"{name} must lie in 0 … 1, got {getattr(self, name)}")
         for name, value in dataclasses.asdict(self).items():
             if isinstance(value, float):

@@ -185,6 +185,8 @@ def _check(run: Run) -> None:
     run.model.build(task)
     if (least := capacity_for(task.shortest)) > run.training.leaves:
         raise InputError(f"{task.name} needs at least {least} leaves, got {run.training.leaves}")
+    if run.training.crowded and not task.online:
+        raise InputError(f"training.crowded is for data structures; {task.name} is none")
 
 
 def _batches_done(folder: RunFolder, run: Run) -> int:

@@ -163,7 +163,8 @@ def train(run: Run, folder: RunFolder) -> Generator[Step | Epoch, None, None]:
                 rng = np.random.default_rng([TRAINING, run.seed, number])
                 leaves = curriculum.draw(rng, settings.mix, smallest, largest)
                 inputs = settings.batch // settings.runs
-                drawn = task.sample(rng, inputs, leaves, task.draw_lengths(rng, inputs, 1, leaves))
+                lengths = task.draw_lengths(rng, inputs, 1, leaves)
+                drawn = task.practice(rng, inputs, leaves, lengths, settings.crowded)
                 examples = Examples.of(drawn.repeat(settings.runs))
                 timesteps = examples.counted.shape[1] * model.every
                 shape = (settings.batch, timesteps, model.decisions(leaves))

@@ -97,6 +97,19 @@ class Task(ABC):
     def sample(self, rng: np.random.Generator, batch: int, n: int, lengths: Int[ndarray, "batch"]) -> Batch:
         """Random questions of the given lengths with their targets, for a memory of n leaves."""
 
+    def practice(
+        self,
+        rng: np.random.Generator,
+        batch: int,
+        n: int,
+        lengths: Int[ndarray, "batch"],
+        crowded: float = 0.0,
+    ) -> Batch:
+        """What is trained on: `sample`, or for a data structure a share of questions that crowd the memory."""
+        if crowded:
+            raise InputError(f"training.crowded is for data structures; {self.name} is none")
+        return self.sample(rng, batch, n, lengths)
+
     @abstractmethod
     def solve(self, question: Any) -> list:
         """The right answer, item by item."""

@@ -17,6 +17,8 @@ from ham.tasks.text import integer
 VALUE_BITS = 5
 PUSH, POP = range(2)
 VALUE = slice(2, 2 + VALUE_BITS)
+CROWDING = 4
+"""In a question that crowds the memory operation t of n is POP with probability (t/n)⁴: about 0.8 n are PUSH."""
 
 
 class Online(Task):
@@ -44,9 +46,16 @@ class Online(Task):
         return lengths
 
     def sample(self, rng, batch, n, lengths):
+        return self.practice(rng, batch, n, lengths)
+
+    def practice(self, rng, batch, n, lengths, crowded=0.0):
         lengths = self.fitting(lengths, n)
         used = within(lengths, n)
-        pops = self._pops(rng.random((batch, n)) * lengths[:, None] < np.arange(1, n + 1)) & used
+        drawn = rng.random((batch, n))
+        if crowded:
+            crowds = rng.random((batch, 1)) < crowded
+            drawn = np.where(crowds, drawn ** (1 / CROWDING), drawn)
+        pops = self._pops(drawn * lengths[:, None] < np.arange(1, n + 1)) & used
         pushes = used & ~pops
         inputs = np.zeros((batch, n, self.features), np.float32)
         inputs[..., PUSH] = pushes
