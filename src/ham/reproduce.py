@@ -275,11 +275,13 @@ def write_report(
     from ham.view.plots import Measured
     from ham.view.report import write_report
 
-    measured: dict[str, list[Measured]] = {}
+    measured: dict[str, dict[str, list[Measured]]] = {}
+    logs: dict[str, dict[str, list[dict]]] = {}
     for cell in found:
         point = Measured(cell.leaves, cell.error, *wilson(cell.wrong, cell.examples))
-        measured.setdefault(recipe_of(cell.model, cell.task), []).append(point)
-    logs = {name: RunFolder(models[name]).metrics() for name in measured}
+        measured.setdefault(cell.task, {}).setdefault(cell.model, []).append(point)
+        log = RunFolder(models[recipe_of(cell.model, cell.task)]).metrics()
+        logs.setdefault(cell.task, {})[cell.model] = log
     hard = [name for name in shipped() if name in recipes.HARD]
     figure = analysis(folder)
     live = [portable(load(name)) for name in hard]

@@ -27,8 +27,8 @@ def write_report(
     folder: Path,
     tables: Sequence[tuple[str, Sequence[str], Sequence[Sequence[str]]]],
     note: str,
-    measured: Mapping[str, Sequence[plots.Measured]],
-    logs: Mapping[str, Sequence[dict[str, Any]]],
+    measured: Mapping[str, Mapping[str, Sequence[plots.Measured]]],
+    logs: Mapping[str, Mapping[str, Sequence[dict[str, Any]]]],
     models: Sequence[dict[str, Any]],
     figures: Sequence[tuple[str, str]] = (),
 ) -> Path:
@@ -37,19 +37,23 @@ def write_report(
     Args:
         tables: title, columns and rows of each; a row begins with its task.
         note: how the numbers were measured.
-        measured: error against the size of the memory, by model.
-        logs: the epochs of each model's training.
+        measured: error against the size of the memory, by task and model.
+        logs: the epochs of each model's training, likewise.
         models: what the live page holds, each from `ham.trace.portable`.
         figures: file names of more pictures in the folder, each with its caption.
     """
-    pictures = [
-        (f"{name}.svg", caption)
+    pictures = []
+    for task in measured:
         for name, figure, caption in (
-            ("error_by_size", plots.error_by_length(measured), "Error against the size of the memory."),
-            ("learning", plots.learning(logs), "Learning curves of the shipped models."),
-        )
-        if plots.save(figure, folder, name)
-    ]
+            (
+                f"error_by_size-{task}",
+                plots.error_by_length(measured[task]),
+                "error against the size of the memory",
+            ),
+            (f"learning-{task}", plots.learning(logs[task]), "learning curves of the shipped models"),
+        ):
+            plots.save(figure, folder, name)
+            pictures.append((f"{name}.svg", f"{task}: {caption}."))
     (folder / PAGE).write_text(page(models), "utf-8")
     parts = [
         "<!doctype html><html lang=en><meta charset=utf-8>",
