@@ -62,12 +62,11 @@ def _drawn(name: str, extreme: str | None, rng: np.random.Generator) -> tuple[Ru
 
     task = tasks.get(name)
     hard = "raw-ham" if task.online else "lstm+ham"
-    # Nearly all batches on the native engine, nearly all others on plain PyTorch in short legs.
+    # Nearly all batches on the native engine, the others on plain PyTorch in short legs.
     kind, soft = (
         (hard, False) if rng.random() < 0.85 else one_of((hard, True), ("lstm", False), ("lstm+a", False))
     )
-    on_engine = kind == hard and native.available()
-    engine = one_of(*["native"] * 9, "reference") if on_engine else "reference"
+    engine = one_of(*["native"] * 9, "reference") if native.available() else "reference"
     model = Architecture(
         kind=kind,
         cells=one_of(1, 8, 20),

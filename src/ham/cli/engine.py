@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 
 from ham.cli.arguments import Backend
-from ham.config import Architecture
 from ham.errors import InputError
 
 THREADS = 1
@@ -32,11 +31,10 @@ def prepare(backend: Backend, threads: int | None) -> None:
     torch.set_num_threads(threads or THREADS)
 
 
-def announce(architecture: Architecture) -> None:
+def announce() -> None:
     """Have the backend chosen, built and named now, before a progress bar owns the terminal."""
     import torch
 
     from ham import ops
 
-    if architecture.kind in ("lstm+ham", "raw-ham"):
-        ops.native_for(torch.zeros(1))
+    ops.native_for(torch.zeros(1))

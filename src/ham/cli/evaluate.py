@@ -57,7 +57,7 @@ def evaluate(
     if seed < 0:
         raise InputError(f"seed must not be negative, got {seed}")
     asked = [(size, _range(lengths)) for size in leaves or _paper_sizes(trained.run)]
-    engine.announce(trained.run.model)
+    engine.announce()
     rows = [row(trained, size, span, examples, seed) for size, span in asked]
     if json:
         print(

@@ -152,7 +152,7 @@ def _follow(run: Run | None, path: Path, way: Way, task: str | None = None) -> i
     else:
         _check(run)
         folder.begin(run)
-    engine.announce(run.model)
+    engine.announce()
     try:
         with folder.locked():
             done = _batches_done(folder, run)

@@ -76,7 +76,6 @@ def error_by_length(
         figure, axes = plt.subplots(figsize=(7, 3.8), layout="constrained")
         for look, (name, points) in zip(_looks(), runs.items(), strict=False):
             sizes = [point.leaves for point in points]
-            # At 0 and 100% the interval ends at the error itself, but for rounding.
             bars = [
                 [point.error - point.low for point in points],
                 [point.high - point.error for point in points],
