@@ -28,11 +28,6 @@ WIDTHS = st.sampled_from([1, 2, 3, 4, 7, 8, 20, 33])
 FIELDS = ("outputs", "turn_logits", "turns", "leaves", "queries", "tree")
 
 
-@pytest.fixture(autouse=True)
-def nan_in_workspaces(monkeypatch):
-    monkeypatch.setattr(native, "fill_workspaces_with_nan", True)
-
-
 @dataclass
 class Problem:
     """A model, a batch for it, and the gradients that come back to its results."""

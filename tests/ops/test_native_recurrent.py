@@ -28,11 +28,6 @@ pytestmark = pytest.mark.skipif(not native.available(), reason=native.why_not() 
 KINDS = [EncoderDecoder, AttentiveDecoder]
 
 
-@pytest.fixture(autouse=True)
-def nan_in_workspaces(monkeypatch):
-    monkeypatch.setattr(native, "fill_workspaces_with_nan", True)
-
-
 @dataclass
 class Problem:
     """A baseline, and a batch for it; without targets it is fed its own symbols."""

@@ -30,11 +30,6 @@ pytestmark = pytest.mark.skipif(not native.available(), reason=native.why_not() 
 
 
 @pytest.fixture(autouse=True)
-def nan_in_workspaces(monkeypatch):
-    monkeypatch.setattr(native, "fill_workspaces_with_nan", True)
-
-
-@pytest.fixture(autouse=True)
 def the_engine_as_it_was():
     yield
     ham.set_backend("auto")

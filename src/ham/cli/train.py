@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
+import numpy as np
 from tyro.conf import FlagCreatePairsOff, Positional, arg
 
 from ham import recipes, tasks
@@ -185,8 +186,8 @@ def _check(run: Run) -> None:
     run.model.build(task)
     if (least := capacity_for(task.shortest)) > run.training.leaves:
         raise InputError(f"{task.name} needs at least {least} leaves, got {run.training.leaves}")
-    if run.training.crowded and not task.online:
-        raise InputError(f"training.crowded is for data structures; {task.name} is none")
+    rng = np.random.default_rng()
+    task.practice(rng, 1, least, task.draw_lengths(rng, 1, 1, least), run.training.crowded)
 
 
 def _batches_done(folder: RunFolder, run: Run) -> int:
