@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from ham import recipes
 from ham.evaluate import evaluate_at
 from ham.learn.loop import TEST
 from ham.pretrained import seeds_of
@@ -43,6 +44,7 @@ def write_document(
             curves.setdefault(task, {})[column] = list(by_length(models[name], seed))
             logs.setdefault(task, {})[column] = RunFolder(models[name]).metrics()
         count(1)
+    soft = recipes.get("sort-dham").training
     parts = [
         "# Results",
         "",
@@ -57,9 +59,9 @@ def write_document(
         "at the paper's figure or below it, on test inputs and on longer ones. The seed with the best validation",
         "on lengths up to 32 is the one that is shipped.",
         "",
-        "A run has at most 100 epochs of 1,000 batches of 64 (DHAM 20, since its batches cost Θ(n) times as much) and",
-        "sizes up to 32. All settle by the same rule: after `patience` epochs on the last tree without a lower",
-        "validation error. HAM then has an end phase without exploration.",
+        "A run has at most 100 epochs of 1,000 batches of 64 examples and sizes up to 32; DHAM, whose batches cost",
+        f"Θ(n) times as much, {soft.epochs} of {soft.batches:,}. All settle by the same rule: after `patience` epochs",
+        "on the last tree without a lower validation error. HAM then has an end phase without exploration.",
         "",
         *seed_table(pairs),
         "",

@@ -129,6 +129,26 @@ def test_values_and_gradients_equal_plain_autograd(engine, leaves, depth, reads)
     same(case, torch.autograd.grad(case.loss(ours), case.inputs, materialize_grads=True), gradients)
 
 
+@pytest.mark.parametrize("leaves", [1, 2, 8])
+def test_the_pull_is_that_of_half_the_squares_of_all_that_join_made(engine, leaves):
+    case, made = Case(engine, leaves=leaves), []
+    with case.memory.join.register_forward_hook(lambda _module, _pair, joined: made.append(joined)):
+        plain = case.loss(case.plain()) + 0.3 / 2 * sum(joined.square().sum() for joined in made)
+    gradients = torch.autograd.grad(plain, case.inputs, materialize_grads=True)
+    case.memory.join.pull = 0.3
+    same(
+        case, torch.autograd.grad(case.loss(case.in_place()), case.inputs, materialize_grads=True), gradients
+    )
+
+
+def test_an_empty_memory_is_pulled_like_one_without_items(engine):
+    case = Case(engine, leaves=8)
+    case.memory.join.pull = 0.3
+    weights = list(case.memory.join.parameters())
+    trees = case.memory.empty(BATCH, 8).tree, case.memory.init(case.x, torch.zeros_like(case.lengths), 8).tree
+    same(case, *(torch.autograd.grad(case.loss([tree]), weights) for tree in trees))
+
+
 @pytest.mark.parametrize("part", range(4))
 def test_each_output_alone(engine, part):
     case = Case(engine)

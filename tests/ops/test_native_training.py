@@ -190,10 +190,12 @@ def cost_and_gradient(model, examples, uniforms, training, backend, dtype=torch.
 
 @pytest.mark.parametrize("task", ["reverse", "add", "stack"])
 @pytest.mark.parametrize("baseline", ["learned", "leave-one-out", "none"])
-@pytest.mark.parametrize(("leaves", "batch"), [(4, 2), (8, 18), (16, 50)])
-def test_a_whole_gradient_is_that_of_the_definition(task, baseline, leaves, batch):
+@pytest.mark.parametrize(
+    ("leaves", "batch", "pull"), [(4, 2, 0.0), (8, 18, 1.0), (16, 50, 0.0), (16, 50, 0.01)]
+)
+def test_a_whole_gradient_is_that_of_the_definition(task, baseline, leaves, batch, pull):
     runs = 2 if baseline == "leave-one-out" else 1
-    training = Training(batch=batch, runs=runs, baseline=baseline)
+    training = Training(batch=batch, runs=runs, baseline=baseline, pull=pull)
     problem = (*batch_of(task, leaves, batch, runs), training)
     right, right_gradient = cost_and_gradient(*problem, "reference", torch.float64)
     plain, plain_gradient = cost_and_gradient(*problem, "reference")

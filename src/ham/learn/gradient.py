@@ -15,7 +15,7 @@ from ham.learn.estimators import LEAST_SQUARE
 from ham.learn.flat import FlatParameters
 from ham.learn.losses import LEAST_ENTROPY
 from ham.learn.objective import Examples, objective
-from ham.nn import Model
+from ham.nn import HAM, Model
 from ham.ops import Episode, native_for
 
 if TYPE_CHECKING:
@@ -46,6 +46,11 @@ class Gradient:
     def __init__(self, model: Model, flat: FlatParameters, training: Training):
         self.model, self.flat, self.training = model, flat, training
         self._engine: native_training.Gradient | native_recurrent.Gradient | None = None
+        self.pull = training.pull / training.batch
+        if self.pull:
+            memory = model.get_submodule("memory")
+            assert isinstance(memory, HAM)
+            memory.join.pull = self.pull
 
     def of(
         self,
@@ -119,7 +124,7 @@ class Gradient:
                 self._engine = native_recurrent.Gradient(*vectors, sizes)
             else:
                 options = options_of(self.training)
-                self._engine = native_training.Gradient(*vectors, sizes, self.model.every, options)
+                self._engine = native_training.Gradient(*vectors, sizes, self.model.every, options, self.pull)
         return self._engine
 
 

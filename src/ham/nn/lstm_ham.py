@@ -77,6 +77,7 @@ class LSTMHAM(Model):
                     timesteps=timesteps,
                     every=self.every,
                     soft=self.soft,
+                    pull=self.memory.join.pull,
                     keep=keep,
                     final_tree=final_tree,
                 )
@@ -84,6 +85,8 @@ class LSTMHAM(Model):
 
         state = self.memory.init(inputs, lengths, leaves)
         h = c = inputs.new_zeros(len(inputs), self.controller.hidden_size)
+        # Nothing but the final tree knows of an example's last update.
+        updates = durations if final_tree else durations - 1
         record = Recorder(durations)
         for t in range(timesteps):
             read = self.memory.attend(
@@ -94,5 +97,5 @@ class LSTMHAM(Model):
             h, c = self.controller(read.value, (h, c))
             if (t + 1) % self.every == 0:
                 record.outputs.append(self.output(h))
-            state = self.memory.update(state, read, h, active=t < durations)
+            state = self.memory.update(state, read, h, active=t < updates)
         return record.episode(self.every, state.tree if final_tree else None)

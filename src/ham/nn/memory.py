@@ -16,7 +16,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from ham.errors import InputError
-from ham.nn.mlp import MLP, Rectified, Write
+from ham.nn.mlp import MLP, Join, Rectified, Write
 from ham.ops import entropy_of, log_prob_of, native_for, reference
 from ham.tree import capacity_for, depth_of, turns_to
 
@@ -74,7 +74,7 @@ class HAM(nn.Module):
         super().__init__()
         self.size = size
         self.embed = Rectified(features, size, hidden=hidden, depth=depth)
-        self.join = Rectified(2 * size, size, hidden=hidden, depth=depth)
+        self.join = Join(2 * size, size, hidden=hidden, depth=depth)
         self.search = MLP(size + query, 1, hidden=hidden, depth=depth)
         self.write = Write(size, query, hidden=hidden, depth=depth)
 
@@ -107,7 +107,7 @@ class HAM(nn.Module):
         value = next(self.join.parameters()).new_zeros(batch, 1, self.size)
         levels = [value.expand(-1, leaves, -1)]
         while (width := levels[-1].shape[1]) > 1:
-            value = self.join(torch.cat([value, value], -1))
+            value = self.join(torch.cat([value, value], -1), times=width // 2)
             levels.append(value.expand(-1, width // 2, -1))
         return State(torch.cat([torch.zeros_like(value), *reversed(levels)], 1))
 

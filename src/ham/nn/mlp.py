@@ -38,6 +38,37 @@ class Rectified(MLP):
         return torch.relu(super().forward(inputs))
 
 
+class Join(Rectified):
+    """JOIN, which can be trained with a pull: `pull`·h²/2 is added to the loss for every value h that it makes.
+
+    Values that stay small stay where they are from level to level, so a taller tree looks like those trained on.
+    """
+
+    pull: float = 0.0
+
+    def forward(
+        self, inputs: Float[Tensor, "*batch inputs"], times: int = 1
+    ) -> Float[Tensor, "*batch outputs"]:
+        """`times`: the number of equal nodes that the result stands for."""
+        joined = super().forward(inputs)
+        if self.pull and torch.is_grad_enabled():
+            joined = _Pull.apply(joined, self.pull * times)
+        return joined
+
+
+class _Pull(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, value, weight):
+        ctx.save_for_backward(value)
+        ctx.weight = weight
+        return value.view_as(value)
+
+    @staticmethod
+    def backward(ctx, gradient):
+        (value,) = ctx.saved_tensors
+        return gradient + ctx.weight * value, None
+
+
 class Write(nn.Module):
     """WRITE(h, q) = T·H + (1 − T)·h, so that leaving a value unchanged is easy to learn."""
 

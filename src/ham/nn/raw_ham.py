@@ -64,12 +64,15 @@ class RawHAM(Model):
                     leaves=leaves,
                     timesteps=timesteps,
                     soft=self.soft,
+                    pull=self.memory.join.pull,
                     keep=keep,
                     final_tree=final_tree,
                 )
             )
 
         state = self.memory.empty(len(inputs), leaves)
+        # Nothing but the final tree knows of an example's last update.
+        updates = asked if final_tree else asked - 1
         record = Recorder(asked)
         for t in range(timesteps):
             x = inputs[:, t]
@@ -79,5 +82,5 @@ class RawHAM(Model):
             record.reads.append(read)
             record.queries.append(x)
             record.outputs.append(self.output(read.value))
-            state = self.memory.update(state, read, x, active=t < asked)
+            state = self.memory.update(state, read, x, active=t < updates)
         return record.episode(1, state.tree if final_tree else None)

@@ -16,6 +16,7 @@ class EpisodeCall(ctypes.Structure):
     _fields_ = [
         *_fields(c_int64, "batch leaves timesteps every bits width query hidden outputs depth"),
         *_fields(c_int64, "has_lstm taped threads"),
+        *_fields(c_float, "pull"),
         *_fields(POINTER(c_void_p), "parameters"),
         *_fields(c_void_p, "inputs lengths durations uniforms"),
         *_fields(c_void_p, "output_logits turn_logits turns leaf queries tree tape scratch"),
@@ -66,6 +67,7 @@ class StepCall(ctypes.Structure):
 
     _fields_ = [
         *_fields(c_int64, "count leaves width query hidden depth threads"),
+        *_fields(c_float, "pull"),
         *_fields(c_void_p, "examples"),
         *_fields(POINTER(c_void_p), "parameters"),
         *_fields(c_void_p, "tree queries uniforms leaf turn_logits turns value tape scratch"),

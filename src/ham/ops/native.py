@@ -335,6 +335,7 @@ def lstm_ham_episode(
     timesteps: int,
     every: int = 1,
     soft: bool = False,
+    pull: float = 0.0,
     keep: bool = True,
     final_tree: bool = False,
 ) -> Results:
@@ -364,6 +365,7 @@ def lstm_ham_episode(
         timesteps,
         every,
         soft,
+        pull,
         keep,
         final_tree,
     )
@@ -379,6 +381,7 @@ def raw_ham_episode(
     timesteps: int | None = None,
     every: int = 1,
     soft: bool = False,
+    pull: float = 0.0,
     keep: bool = True,
     final_tree: bool = False,
 ) -> Results:
@@ -392,7 +395,19 @@ def raw_ham_episode(
     inputs = inputs[:, :timesteps]
     check("inputs", inputs, (len(inputs), timesteps, sizes.bits))
     return _run_episode(
-        parameters, sizes, inputs, None, durations, uniforms, leaves, timesteps, every, soft, keep, final_tree
+        parameters,
+        sizes,
+        inputs,
+        None,
+        durations,
+        uniforms,
+        leaves,
+        timesteps,
+        every,
+        soft,
+        pull,
+        keep,
+        final_tree,
     )
 
 
@@ -407,6 +422,7 @@ def _run_episode(
     timesteps: int,
     every: int,
     soft: bool,
+    pull: float,
     keep: bool,
     final_tree: bool,
 ) -> Results:
@@ -427,6 +443,8 @@ def _run_episode(
     check_range("durations", durations, 0, timesteps)
     if soft and uniforms is not None:
         raise InputError("soft attention decides nothing: uniforms must be None")
+    if soft and pull:
+        raise InputError("the engine has no pull for soft attention")
     if soft and leaves * timesteps > LARGEST:
         raise InputError(
             f"soft attention visits all leaves: leaves times timesteps must be at most {LARGEST:,}, "
@@ -441,7 +459,7 @@ def _run_episode(
 
     call = EpisodeCall(
         batch=batch, leaves=leaves, timesteps=timesteps, every=every, threads=torch.get_num_threads(),
-        inputs=_pointer(inputs), lengths=_pointer(lengths), durations=_pointer(durations),
+        pull=pull, inputs=_pointer(inputs), lengths=_pointer(lengths), durations=_pointer(durations),
         uniforms=_pointer(uniforms), **sizes._asdict(),
     )  # fmt: skip
     held = (inputs, lengths, durations, uniforms)
@@ -543,6 +561,7 @@ def update(
     """One write and the joins above it, in place; the same function as `reference.update`."""
     parameters = [*write.parameters(), *join.parameters()]
     call, _ = _step(tree, query, parameters, "write")
+    call.pull = getattr(join, "pull", 0.0)
     check("leaf", leaf, (len(tree),), torch.int64)
     examples = None
     if active is not None:

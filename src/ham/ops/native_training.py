@@ -54,7 +54,9 @@ class Gradient:
     prepared here once.
     """
 
-    def __init__(self, weights: Tensor, gradient: Tensor, sizes: Sizes, every: int, options: Options):
+    def __init__(
+        self, weights: Tensor, gradient: Tensor, sizes: Sizes, every: int, options: Options, pull: float = 0.0
+    ):
         self.calls = native.library()
         self.sizes, self.every, self.options = sizes, every, options
         starts = native.starts_of(sizes)
@@ -70,7 +72,7 @@ class Gradient:
         self.call = call = GradientCall()
         for name, value in sizes._asdict().items():
             setattr(call.episode, name, value)
-        call.episode.every = every
+        call.episode.every, call.episode.pull = every, pull
         self.pointers = [native.pointers_into(vector.data_ptr(), starts) for vector in (weights, gradient)]
         call.episode.parameters, call.episode.d_parameters = self.pointers
         options.fill(call.objective)

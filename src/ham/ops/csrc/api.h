@@ -12,6 +12,7 @@ struct HamEpisode {
   int64_t batch, leaves, timesteps, every;
   int64_t bits, width, query, hidden, outputs, depth;
   int64_t has_lstm, taped, threads;
+  float pull;                // weight of h^2 / 2 for every value h that JOIN makes; hard attention only
   const float* const* parameters;
   const float* inputs;       // LSTM+HAM: [leaves][bits], raw HAM: [timesteps][bits]
   const int64_t* lengths;    // LSTM+HAM only
@@ -59,6 +60,7 @@ struct HamAdam {
 // One access by a controller of the user's own: attend, or update.
 struct HamStep {
   int64_t count, leaves, width, query, hidden, depth, threads;
+  float pull;                      // update: as in HamEpisode
   const int64_t* examples;         // which `count` examples take part, or null: all
   const float* const* parameters;  // attend: SEARCH; update: candidate, gate, JOIN
   float* tree;                     // [2 leaves][width]

@@ -111,7 +111,7 @@ class Build {
   }
 
   // `forest` holds gradient trees here; root_gradient is the root's (its row is ignored).
-  void backward(const BuildScratch& scratch, const float* root_gradient, float* gradients) {
+  void backward(const BuildScratch& scratch, float* root_gradient, float* gradients) {
     scratch_ = scratch;
     int64_t width = shape_.width, joins = BuildTape::slots(shape_, filled_, true);
     next_slot_ = filled_ < shape_.leaves ? shape_.levels : 0;
@@ -183,10 +183,11 @@ class Build {
   }
 
   // `value` is the node's own panel: its sign is the mask of its ReLU.
-  void push_down(int64_t node, int64_t height, const float* gradient, const float* value) {
+  void push_down(int64_t node, int64_t height, float* gradient, const float* value) {
     int64_t width = shape_.width;
     if (first_leaf(node, height) >= filled_) {
       add_panel(d_blank(height), gradient, width);
+      if (height > 0) add_pull(model_, d_blank(height), blank(height), forest_.active);
       take_blank(node, height);
     } else if (height == 0) {
       int64_t leaf = node - shape_.leaves;
@@ -196,6 +197,7 @@ class Build {
     } else {
       int64_t slot = next_slot_++;
       float* d_pair = scratch_.pairs + height * panel_floats(2 * width);
+      add_pull(model_, gradient, value, forest_.active);
       join_backward(model_, d_pair, d_joined(slot), d_hidden(slot), gradient, value, hidden(slot));
       for (int64_t side = 0; side < 2; ++side) {
         float* d_child = d_pair + side * panel_floats(width);
@@ -209,13 +211,15 @@ class Build {
   // Adds the gradients of an empty subtree's inner nodes, below its root, height by height.
   void take_blank(int64_t node, int64_t height) {
     int64_t width = shape_.width;
-    for (int64_t below = height - 1; below >= 1; --below)
+    for (int64_t below = height - 1; below >= 1; --below) {
+      int64_t first = node << (height - below), count = int64_t{1} << (height - below);
       for (int64_t lane = 0; lane < forest_.active; ++lane) {
-        int64_t first = node << (height - below), count = int64_t{1} << (height - below);
         const float* row = forest_.tree[lane] + first * width;
         for (int64_t i = 0; i < count; ++i, row += width)
           for (int64_t f = 0; f < width; ++f) d_blank(below)[f * kLanes + lane] += row[f];
       }
+      add_pull(model_, d_blank(below), blank(below), forest_.active, static_cast<float>(count));
+    }
   }
 
   const Model& model_;

@@ -277,9 +277,11 @@ void backward_chunk(const HamEpisode& e, const Model& model, const EpisodeChunk&
                             scratch.mix + step_at * panel_floats(2 * width),
                             scratch.join_hidden + path_at * panel_floats(shape.hidden),
                             scratch.joined + path_at * panel_floats(width)};
+      // Nothing reads what an example's last update made, so that is not pulled.
+      int64_t pulled = chunk.active(t + 1);
       update_backward(model, forest, tape.ascent(t), out, scratch.d_write, tape.value(t),
                       descent.leaf, root, scratch.gradient, scratch.taken, scratch.sibling,
-                      scratch.d_pair, false);
+                      scratch.d_pair, false, pulled);
       copy_panel(scratch.d_value, scratch.d_write, width);
       add_panel(scratch.d_query, scratch.d_write + panel_floats(width), shape.query);
     } else {

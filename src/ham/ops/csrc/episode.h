@@ -20,6 +20,7 @@ class Episode {
  public:
   explicit Episode(const HamEpisode& e) : e_(e), model_(shape_of(e)), chunks_(make_chunks(e)) {
     add_layers(model_);
+    model_.pull = e.pull;
     for (const EpisodeChunk& chunk : chunks_) {
       filled_ = std::max(filled_, chunk.filled);
       joins_ = std::max(joins_, BuildTape::slots(model_.shape, chunk.filled, true));

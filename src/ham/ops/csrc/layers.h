@@ -64,6 +64,7 @@ struct Model {
   std::vector<Place> places;
   std::vector<Layer*> layers;
   int64_t gradient_floats = 0, packed_floats = 0;
+  float pull = 0.f;  // weight of h^2 / 2 in the objective, for every value h that JOIN makes
 
   int64_t search_width() const { return search[0].out; }
   bool deep() const { return shape.depth == 2; }
@@ -395,6 +396,14 @@ HAM_INLINE void join_backward(const Model& model, float* d_pair, float* d_joined
     store(d_joined + i, where_positive(load(joined + i), load(gradient + i)));
   });
   mlp_backward<add>(model.join, model.deep(), d_pair, d_hidden, d_joined, hidden);
+}
+
+// `times` the gradient of the pull at `joined`, in the first lanes only.
+HAM_INLINE void add_pull(const Model& model, float* gradient, const float* joined, int64_t lanes, float times = 1.f) {
+  if (model.pull == 0.f) return;
+  alignas(64) float weight[kLanes];
+  for (int lane = 0; lane < kLanes; ++lane) weight[lane] = lane < lanes ? times * model.pull : 0.f;
+  add_scaled(gradient, weight, joined, model.shape.width);
 }
 
 inline void join_gradient(const Model& model, float* gradients, const float* d_joined,

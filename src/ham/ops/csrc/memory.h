@@ -175,11 +175,12 @@ struct AscentGradient {
 
 // Takes the gradients of the path's new nodes out of the gradient trees `forest` (the caller
 // overwrites them, or zeroes them here with `zero_taken`), adds those of the siblings, and
-// returns the gradient of [value; query] in d_input. `root` as in attend_forward.
+// returns the gradient of [value; query] in d_input. `root` as in attend_forward; the first
+// `pulled` lanes feel the pull.
 inline void update_backward(const Model& model, const Forest& forest, const Ascent& ascent,
                             const AscentGradient& out, float* d_input, const float* input,
                             const int64_t* leaf, const float* root, float* gradient, float* taken,
-                            float* sibling, float* d_pair, bool zero_taken) {
+                            float* sibling, float* d_pair, bool zero_taken, int64_t pulled) {
   int64_t width = model.shape.width, levels = model.shape.levels;
   for (int64_t level = 0; level <= levels; ++level) {
     Nodes nodes = path_nodes(leaf, levels, level);
@@ -198,6 +199,7 @@ inline void update_backward(const Model& model, const Forest& forest, const Asce
     if (level == levels) break;
     int64_t hidden = level * panel_floats(model.shape.hidden);
     int64_t joined = level * panel_floats(width);
+    add_pull(model, gradient, ascent.joined + joined, pulled);
     join_backward(model, d_pair, out.joined + joined, out.hidden + hidden, gradient,
                   ascent.joined + joined, ascent.hidden + hidden);
     Nodes below = path_nodes(leaf, levels, level + 1);

@@ -24,6 +24,15 @@ HAM_INLINE void add_panel(float* to, const float* from, int64_t features) {
   each_vector(features, [&](int64_t i) { store(to + i, load(to + i) + load(from + i)); });
 }
 
+// to += factor * panel, with a factor for every lane.
+HAM_INLINE void add_scaled(float* to, const float* factor, const float* panel, int64_t features) {
+  for (int64_t f = 0; f < features; ++f)
+    for (int v = 0; v < kLanes; v += kWidth) {
+      int64_t i = f * kLanes + v;
+      store(to + i, multiply_add(load(factor + v), load(panel + i), load(to + i)));
+    }
+}
+
 enum class Start { zero, bias, panel };
 enum class Finish { none, relu, where_positive };
 

@@ -93,15 +93,6 @@ void build(const HamEpisode& e, const Model& model, const Forest& forest, const 
   join_all(model, tape, 0);
 }
 
-// to += factor * panel, with a factor for every lane.
-HAM_INLINE void add_scaled(float* to, const float* factor, const float* panel, int64_t features) {
-  for (int64_t f = 0; f < features; ++f)
-    for (int v = 0; v < kLanes; v += kWidth) {
-      int64_t i = f * kLanes + v;
-      store(to + i, multiply_add(load(factor + v), load(panel + i), load(to + i)));
-    }
-}
-
 void attend_forward(const Model& model, const Tape& tape, int64_t t, const ForwardScratch& scratch) {
   int64_t n = model.shape.leaves;
   query_half(model, model.search[0], scratch.half, tape.query(t));

@@ -79,6 +79,7 @@ class Step {
     } else {
       model_.write_layers();
       model_.mlp(model_.join, 2 * s.width, s.width);
+      model_.pull = s.pull;
     }
     chunks_ = (s.count + kLanes - 1) / kLanes;
     workers_ = std::max<int64_t>(1, std::min(s.threads, chunks_));
@@ -227,7 +228,7 @@ class Step {
     Forest trees = forest(chunk, scratch, s_.d_tree);
     update_backward(model_, trees, tape.ascent(), scratch.ascent, scratch.d_input, tape.input,
                     tape.leaves(), nullptr, scratch.gradient, scratch.taken, scratch.sibling,
-                    scratch.d_pair, true);
+                    scratch.d_pair, true, trees.active);
     scatter<true>(rows_to_write(trees, tape.leaves()), scratch.d_input, shape.width);
     scatter<false>(rows(chunk, trees, s_.d_queries, shape.query, trees.trash),
                    scratch.d_input + panel_floats(shape.width), shape.query);
