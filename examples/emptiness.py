@@ -19,7 +19,7 @@ def lengths_of_emptiness(memory: ham.HAM) -> list[float]:
     """Euclidean length of an empty subtree's value, for heights 1 to HEIGHTS."""
     state = memory.empty(1, 1 << HEIGHTS)
     leftmost = [state.tree[0, 1 << HEIGHTS - height] for height in range(1, HEIGHTS + 1)]
-    return [float(value.norm()) for value in leftmost]
+    return [value.norm().item() for value in leftmost]
 
 
 def main() -> None:

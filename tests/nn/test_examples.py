@@ -1,4 +1,4 @@
-"""The documented controllers run, and learn something."""
+"""The documented controllers run, and learn something; emptiness is what it says."""
 
 import importlib.util
 from pathlib import Path
@@ -6,15 +6,21 @@ from pathlib import Path
 import pytest
 import torch
 
-PATH = Path(__file__).parents[2] / "examples" / "controllers.py"
+import ham
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+
+
+def loaded(name):
+    spec = importlib.util.spec_from_file_location(name, EXAMPLES / f"{name}.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
 @pytest.fixture(scope="module")
 def example():
-    spec = importlib.util.spec_from_file_location("controllers", PATH)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return loaded("controllers")
 
 
 @pytest.mark.parametrize("name", ["WithLSTM", "WithGRU", "WithFeedForward"])
@@ -32,3 +38,11 @@ def test_every_parameter_gets_a_gradient(engine, example, name):
     for parameter_name, parameter in model.named_parameters():
         assert parameter.grad is not None, parameter_name
         assert torch.isfinite(parameter.grad).all(), parameter_name
+
+
+def test_emptiness_is_the_length_of_roots_of_empty_trees():
+    memory, emptiness = ham.HAM(3, 4, 5), loaded("emptiness")
+    torch.nn.init.ones_(memory.join[-1].bias)
+    lengths = emptiness.lengths_of_emptiness(memory)
+    roots = [memory.empty(1, 1 << height).tree[0, 1].norm() for height in range(1, emptiness.HEIGHTS + 1)]
+    assert lengths == pytest.approx([root.item() for root in roots])
