@@ -136,7 +136,7 @@ class Training:
 
     pull: float = 0.0
     """Weight of h²/2, over the values h that JOIN makes in an example. Without it they grow from level to level, and a
-    tree taller than those trained on looks like none of them. For hard attention."""
+    tree taller than those trained on looks like none of them."""
 
     finish: int = 0
     """Epochs of the end phase for exactness, at the end of `epochs`: from the averaged weights,
@@ -204,8 +204,8 @@ class Run:
     def __post_init__(self) -> None:
         _require(0 <= self.seed < 1 << 63, f"seed must lie in 0 … 2^63 - 1, got {self.seed}")
         _require(
-            not self.training.pull or (self.model.kind in ("lstm+ham", "raw-ham") and not self.model.soft),
-            f"training.pull is for hard attention, got {self.training.pull}",
+            not self.training.pull or self.model.kind in ("lstm+ham", "raw-ham"),
+            f"training.pull is for models with a tree, not for {self.model.kind}",
         )
         _require(
             self.model.size * self.training.leaves <= LARGEST_MEMORY,

@@ -145,17 +145,10 @@ def assert_matches_float64(problem, final_tree):
 
 
 @settings(max_examples=15)
-@given(problems(), st.sampled_from([1e-3, 1.0]))
+@given(problems(decisions=("forced", "soft")), st.sampled_from([1e-3, 1.0]))
 def test_a_pull_matches_float64(problem, pull):
     problem.model.memory.join.pull = pull
     assert_matches_float64(problem, final_tree=False)
-
-
-def test_there_is_no_pull_for_soft_attention():
-    problem = big_problem(soft=True)
-    problem.model.memory.join.pull = 0.1
-    with pytest.raises(InputError, match="no pull for soft attention"):
-        problem.run("native")
 
 
 @settings(max_examples=15)

@@ -47,9 +47,9 @@ class Join(Rectified):
     pull: float = 0.0
 
     def forward(
-        self, inputs: Float[Tensor, "*batch inputs"], times: int = 1
+        self, inputs: Float[Tensor, "*batch inputs"], times: int | Tensor = 1
     ) -> Float[Tensor, "*batch outputs"]:
-        """`times`: the number of equal nodes that the result stands for."""
+        """`times`: how often the pull of the result counts, for all or for each of the batch."""
         joined = super().forward(inputs)
         if self.pull and torch.is_grad_enabled():
             joined = _Pull.apply(joined, self.pull * times)

@@ -6,7 +6,9 @@ weights trained soft can be run hard and the other way round.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from jaxtyping import Bool, Float
@@ -59,7 +61,10 @@ class SoftHAM(HAM):
         assert isinstance(read, SoftRead)
         old = state.tree[:, state.leaves :]
         p = read.probabilities[..., None]
+        join: Callable[[Tensor], Tensor] = self.join
         if active is not None:
-            p = p * active[:, None, None]
+            taking_part = active[:, None, None].to(p.dtype)
+            p = p * taking_part
+            join = partial(self.join, times=taking_part)
         queries = query[:, None].expand(-1, state.leaves, -1)
-        return State(reference.build(p * self.write(old, queries) + (1 - p) * old, self.join))
+        return State(reference.build(p * self.write(old, queries) + (1 - p) * old, join))

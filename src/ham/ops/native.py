@@ -443,8 +443,6 @@ def _run_episode(
     check_range("durations", durations, 0, timesteps)
     if soft and uniforms is not None:
         raise InputError("soft attention decides nothing: uniforms must be None")
-    if soft and pull:
-        raise InputError("the engine has no pull for soft attention")
     if soft and leaves * timesteps > LARGEST:
         raise InputError(
             f"soft attention visits all leaves: leaves times timesteps must be at most {LARGEST:,}, "

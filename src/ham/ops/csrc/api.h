@@ -12,7 +12,7 @@ struct HamEpisode {
   int64_t batch, leaves, timesteps, every;
   int64_t bits, width, query, hidden, outputs, depth;
   int64_t has_lstm, taped, threads;
-  float pull;                // weight of h^2 / 2 for every value h that JOIN makes; hard attention only
+  float pull;                // weight of h^2 / 2 for every value h that JOIN makes
   const float* const* parameters;
   const float* inputs;       // LSTM+HAM: [leaves][bits], raw HAM: [timesteps][bits]
   const int64_t* lengths;    // LSTM+HAM only

@@ -226,13 +226,15 @@ void each_block(int64_t first, int64_t end, Body&& body) {
   for (; first < end; first += kNodeBlock) body(first, std::min(kNodeBlock, end - first));
 }
 
-// From the gradient of all nodes of timestep t's tree to that of its leaves alone.
-void join_all_backward(const Model& model, const Tape& tape, int64_t t, const BackwardScratch& scratch,
-                       float* gradients) {
+// From the gradient of all nodes of timestep t's tree to that of its leaves alone; the first `pulled`
+// lanes feel the pull.
+void join_all_backward(const Model& model, const Tape& tape, int64_t t, int64_t pulled,
+                       const BackwardScratch& scratch, float* gradients) {
   int64_t d = model.shape.width, h = model.shape.hidden;
   each_block(1, model.shape.leaves, [&](int64_t first, int64_t count) {
     for (int64_t i = 0; i < count; ++i) {
       int64_t node = first + i;
+      add_pull(model, panel(scratch.tree, node, d), tape.tree(t, node), pulled);
       join_backward<true>(model, panel(scratch.tree, 2 * node, d), panel(scratch.joined, i, d),
                           panel(scratch.join_hidden, i, h), panel(scratch.tree, node, d),
                           tape.tree(t, node), tape.join_hidden_at(t, node));
@@ -331,7 +333,7 @@ void attend_backward(const Model& model, const Tape& tape, int64_t t, const Back
 void build_backward(const Model& model, const EpisodeChunk& chunk, const Tape& tape, const BackwardScratch& scratch,
                     float* gradients) {
   int64_t n = model.shape.leaves, d = model.shape.width, h = model.shape.hidden;
-  join_all_backward(model, tape, 0, scratch, gradients);
+  join_all_backward(model, tape, 0, chunk.lanes, scratch, gradients);
   if (chunk.filled == 0) return;
   for (int64_t leaf = 0; leaf < chunk.filled; ++leaf)
     embed_backward(model, panel(scratch.embedded, leaf, d), panel(scratch.embed_hidden, leaf, h),
@@ -355,7 +357,7 @@ void backward_chunk(const HamEpisode& e, const Model& model, const EpisodeChunk&
     forest.active = chunk.active(t);
     if (t < chunk.updates) {
       float* d_half = panel(scratch.write_half, step_at, model.write.out);
-      join_all_backward(model, tape, t + 1, scratch, gradients);
+      join_all_backward(model, tape, t + 1, chunk.active(t + 1), scratch, gradients);
       write_all_backward(model, tape, t, forest.active, scratch, d_half, gradients);
       if (shape.has_lstm) add_query_backward(model, model.write, scratch.d_query, d_half);
     }
