@@ -134,6 +134,9 @@ class Training:
     """Share of a data structure's training sequences with more PUSHes than the paper's, nearly as many as
     the memory has leaves: without them a model may leave most leaves unused, and run out of them later."""
 
+    cramped: float = 0.0
+    """Share of a data structure's batches whose memory has half as many leaves as the sequences have operations, so
+    that each leaf is needed: with as many leaves, half of them may be left out and nothing is ever lost."""
     pull: float = 0.0
     """Weight of h²/2, over the values h that JOIN makes in an example. Without it they grow from level to level, and a
     tree taller than those trained on looks like none of them."""
@@ -168,7 +171,7 @@ class Training:
             self.baseline != "leave-one-out" or self.runs > 1,
             "the leave-one-out baseline needs runs of at least 2",
         )
-        for name in ("discount", "mix", "threshold", "averaging", "crowded"):
+        for name in ("discount", "mix", "threshold", "averaging", "crowded", "cramped"):
             _require(0 <= getattr(self, name) <= 1, f"{name} must lie in 0 … 1, got {getattr(self, name)}")
         for name, value in dataclasses.asdict(self).items():
             if isinstance(value, float):

@@ -187,7 +187,10 @@ def _check(run: Run) -> None:
     if (least := capacity_for(task.shortest)) > run.training.leaves:
         raise InputError(f"{task.name} needs at least {least} leaves, got {run.training.leaves}")
     rng = np.random.default_rng()
-    task.practice(rng, 1, least, task.draw_lengths(rng, 1, 1, least), run.training.crowded)
+    slots = max(least, run.training.start)
+    lengths = task.draw_lengths(rng, 1, 1, slots)
+    leaves = slots // 2 if run.training.cramped else slots
+    task.practice(rng, 1, slots, lengths, crowded=run.training.crowded, leaves=leaves)
 
 
 def _batches_done(folder: RunFolder, run: Run) -> int:

@@ -161,10 +161,12 @@ def train(run: Run, folder: RunFolder) -> Generator[Step | Epoch, None, None]:
             while progress.batch < settings.batches:
                 number = progress.epoch * settings.batches + progress.batch
                 rng = np.random.default_rng([TRAINING, run.seed, number])
-                leaves = curriculum.draw(rng, settings.mix, smallest, largest)
+                slots = leaves = curriculum.draw(rng, settings.mix, smallest, largest)
+                if settings.cramped and rng.random() < settings.cramped:
+                    leaves = max(leaves // 2, 1)
                 inputs = settings.batch // settings.runs
-                lengths = task.draw_lengths(rng, inputs, 1, leaves)
-                drawn = task.practice(rng, inputs, leaves, lengths, settings.crowded)
+                lengths = task.draw_lengths(rng, inputs, 1, slots)
+                drawn = task.practice(rng, inputs, slots, lengths, crowded=settings.crowded, leaves=leaves)
                 examples = Examples.of(drawn.repeat(settings.runs))
                 timesteps = examples.counted.shape[1] * model.every
                 shape = (settings.batch, timesteps, model.decisions(leaves))

@@ -103,11 +103,16 @@ class Task(ABC):
         batch: int,
         n: int,
         lengths: Int[ndarray, "batch"],
+        *,
         crowded: float = 0.0,
+        leaves: int | None = None,
     ) -> Batch:
-        """What is trained on: `sample`, or for a data structure a share of questions that crowd the memory."""
-        if crowded:
-            raise InputError(f"training.crowded is for data structures; {self.name} is none")
+        """What is trained on: `sample`, or for a data structure questions that ask more of the memory.
+
+        A share may crowd it; all do where it has fewer `leaves` than n.
+        """
+        if crowded or leaves not in (None, n):
+            raise InputError(f"training.crowded and cramped are for data structures; {self.name} is none")
         return self.sample(rng, batch, n, lengths)
 
     @abstractmethod

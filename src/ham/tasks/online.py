@@ -48,14 +48,14 @@ class Online(Task):
     def sample(self, rng, batch, n, lengths):
         return self.practice(rng, batch, n, lengths)
 
-    def practice(self, rng, batch, n, lengths, crowded=0.0):
+    def practice(self, rng, batch, n, lengths, *, crowded=0.0, leaves=None):
         lengths = self.fitting(lengths, n)
         used = within(lengths, n)
         drawn = rng.random((batch, n))
         if crowded:
             crowds = rng.random((batch, 1)) < crowded
             drawn = np.where(crowds, drawn ** (1 / CROWDING), drawn)
-        pops = self._pops(drawn * lengths[:, None] < np.arange(1, n + 1)) & used
+        pops = self._pops(drawn * lengths[:, None] < np.arange(1, n + 1), leaves or n) & used
         pushes = used & ~pops
         inputs = np.zeros((batch, n, self.features), np.float32)
         inputs[..., PUSH] = pushes
@@ -65,15 +65,15 @@ class Online(Task):
         answers = np.take_along_axis(values, self.fill(rng, inputs, pops), axis=1) * pops
         return Batch(inputs, lengths, bits_of(answers, VALUE_BITS), pops)
 
-    def _pops(self, wanted):
-        """Where the operation is POP: as wanted, but never on nothing and always when full."""
+    def _pops(self, wanted, pushes):
+        """Where the operation is POP: as wanted, but never on nothing, always when full or after so many PUSHes."""
         full = self.capacity or wanted.shape[1]
         pops = np.ascontiguousarray(wanted.T)
         popped = np.zeros(len(wanted), np.int64)
         for time, pop in enumerate(pops):
             # time - popped elements were pushed, so time - 2 * popped are inside
             pop &= popped < time / 2
-            pop |= popped <= (time - full) / 2
+            pop |= popped <= max((time - full) / 2, time - pushes)
             popped += pop
         return np.ascontiguousarray(pops.T)
 
