@@ -2,8 +2,8 @@
 
     python examples/emptiness.py queue stack runs/my_run
 
-A model is trained on trees of height 2 to 5. If JOIN kept the value of two empty halves where it is, a taller tree
-would look the same to SEARCH. It does not: run the file to see how far it drifts.
+A model is trained on trees of height 2 to 5. If JOIN keeps the value of two empty halves where it is, a taller tree
+looks the same to SEARCH. Trained with `training.pull` (queue) it does, otherwise it drifts: see how far.
 """
 
 import sys

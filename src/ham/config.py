@@ -132,7 +132,7 @@ class Training:
     """Share of batches whose tree is drawn from all sizes so far instead of the current one."""
     crowded: float = 0.0
     """Share of a data structure's training sequences with more PUSHes than the paper's, nearly as many as
-    the memory has leaves: without them a model may leave most leaves unused, and run out of them later."""
+    the memory has leaves, so that more elements are inside."""
 
     cramped: float = 0.0
     """Share of a data structure's batches whose memory has half as many leaves as the sequences have operations, so

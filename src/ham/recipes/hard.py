@@ -91,7 +91,7 @@ def stack() -> Run:
 def queue() -> Run:
     """With a leaf for every operation, seeds left out so many that longer inputs ran out of them: hence `cramped`.
 
-    Without the pull an empty tree's value doubles with every level or nearly so, and taller trees break.
+    The pull keeps the value of an empty tree where it is, however tall the tree.
     """
     return Run(
         "queue",
