@@ -1,4 +1,6 @@
-"""What a task is trained on: its own questions, or, for a data structure, ones that ask more of the memory."""
+"""What a task is trained on: its own questions, or ones that ask for more."""
+
+import re
 
 import numpy as np
 import pytest
@@ -6,7 +8,7 @@ import pytest
 from ham import tasks
 from ham.errors import InputError
 from ham.recipes import SEQUENCES, STRUCTURES
-from ham.tasks.online import POP, PUSH
+from ham.tasks.online import PUSH
 
 
 def rng():
@@ -14,22 +16,12 @@ def rng():
 
 
 @pytest.mark.parametrize("name", [*SEQUENCES, *STRUCTURES])
-def test_without_crowding_practice_is_the_sample(name):
+def test_practice_is_the_sample_unless_more_is_asked_for(name):
     task = tasks.get(name)
     lengths = task.draw_lengths(rng(), 20, 1, 16)
     sampled, practised = (draw(rng(), 20, 16, lengths) for draw in (task.sample, task.practice))
     assert np.array_equal(sampled.inputs, practised.inputs)
     assert np.array_equal(sampled.targets, practised.targets)
-
-
-@pytest.mark.parametrize("name", STRUCTURES)
-def test_crowded_questions_push_more_and_are_answered_right(name):
-    task = tasks.get(name)
-    lengths = np.full(400, 32)
-    plain, crowded = (task.practice(rng(), 400, 32, lengths, crowded=share) for share in (0.0, 1.0))
-    assert plain.inputs[..., PUSH].sum(1).mean() < 20
-    assert 24 < crowded.inputs[..., PUSH].sum(1).mean() < 29
-    assert_answered_right(task, crowded)
 
 
 @pytest.mark.parametrize("name", STRUCTURES)
@@ -50,16 +42,61 @@ def assert_answered_right(task, batch):
         assert np.array_equal(rows[counted], batch.targets[row][counted])
 
 
-def test_the_share_is_that_of_crowded_questions():
-    task = tasks.get("queue")
-    batch = task.practice(rng(), 2000, 32, np.full(2000, 32), crowded=0.5)
-    many = batch.inputs[..., POP].sum(1) < 10
-    assert 0.4 < many.mean() < 0.6
+def test_spaced_sums_are_right():
+    batch = spaced_sums(400, 32)
+    for rows, targets, counted in zip(batch.inputs, batch.targets, batch.counted, strict=True):
+        text = written(rows)
+        assert re.fullmatch(r" *([01] *)+\+ *([01] *)+= *", text)
+        first, second = (digits.replace(" ", "")[::-1] for digits in text.split("=")[0].split("+"))
+        assert len(first) == len(second)
+        total = bin(int(first, 2) + int(second, 2))[2:].zfill(len(first) + 1)
+        assert "".join(str(int(bit)) for bit in targets[counted][:-1, 0]) == total[::-1]
+        assert targets[counted][-1, -1] == 1
+
+
+def test_blank_rows_are_everywhere_and_never_more_than_fit():
+    batch = spaced_sums(2000, 16)
+    texts = [written(rows) for rows in batch.inputs]
+    assert all(any(text[row : row + 1] == " " for text in texts) for row in range(16))
+    assert [len(text) for text in texts] == batch.lengths.tolist()
+
+
+def test_the_share_is_that_of_spaced_sums():
+    spaced = np.mean([" " in written(rows) for rows in spaced_sums(2000, 32, share=0.5).inputs])
+    assert 0.4 < spaced < 0.5
+
+
+def spaced_sums(count, n, share=1.0):
+    task = tasks.get("add")
+    return task.practice(rng(), count, n, task.draw_lengths(rng(), count, 1, n), spaced=share)
+
+
+def written(rows):
+    """A question as it is written: a digit, + or = for each row, and a space for each that is blank.
+
+    Rows after the question's last, which are zeros like the digit 0, are left out.
+    """
+    signs = {(0, 0): "01", (1, 0): "+", (0, 1): "=", (1, 1): " "}
+    read = [signs[int(plus), int(equals)] for _, plus, equals in rows]
+    text = "".join(
+        sign[int(bit)] if len(sign) == 2 else sign for sign, (bit, _, _) in zip(read, rows, strict=True)
+    )
+    question, _, rest = text.partition("=")
+    return f"{question}={' ' * rest.count(' ')}"
+
+
+@pytest.mark.parametrize("name", sorted({*SEQUENCES, *STRUCTURES} - {"add"}))
+def test_only_sums_can_be_spaced(name):
+    with pytest.raises(InputError, match="spaced is for add"):
+        practise(name, spaced=0.5)
 
 
 @pytest.mark.parametrize("name", SEQUENCES)
-@pytest.mark.parametrize("harder", [{"crowded": 0.5}, {"leaves": 8}])
-def test_only_a_data_structure_can_be_crowded_or_cramped(name, harder):
+def test_only_a_data_structure_can_be_cramped(name):
+    with pytest.raises(InputError, match="is for data structures"):
+        practise(name, leaves=8)
+
+
+def practise(name, **harder):
     task = tasks.get(name)
-    with pytest.raises(InputError, match="are for data structures"):
-        task.practice(rng(), 4, 16, task.draw_lengths(rng(), 4, 1, 16), **harder)
+    return task.practice(rng(), 4, 16, task.draw_lengths(rng(), 4, 1, 16), **harder)

@@ -189,8 +189,8 @@ def _check(run: Run) -> None:
     rng = np.random.default_rng()
     slots = max(least, run.training.start)
     lengths = task.draw_lengths(rng, 1, 1, slots)
-    leaves = slots // 2 if run.training.cramped else slots
-    task.practice(rng, 1, slots, lengths, crowded=run.training.crowded, leaves=leaves)
+    fewer = 1 if run.training.cramped else slots
+    task.practice(rng, 1, slots, lengths, spaced=run.training.spaced, leaves=fewer)
 
 
 def _batches_done(folder: RunFolder, run: Run) -> int:

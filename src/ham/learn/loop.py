@@ -166,7 +166,7 @@ def train(run: Run, folder: RunFolder) -> Generator[Step | Epoch, None, None]:
                     leaves = max(leaves // 2, 1)
                 inputs = settings.batch // settings.runs
                 lengths = task.draw_lengths(rng, inputs, 1, slots)
-                drawn = task.practice(rng, inputs, slots, lengths, crowded=settings.crowded, leaves=leaves)
+                drawn = task.practice(rng, inputs, slots, lengths, spaced=settings.spaced, leaves=leaves)
                 examples = Examples.of(drawn.repeat(settings.runs))
                 timesteps = examples.counted.shape[1] * model.every
                 shape = (settings.batch, timesteps, model.decisions(leaves))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 import numpy as np
 
@@ -55,6 +56,25 @@ class Add(Task):
         inputs[each, width, PLUS] = 1
         inputs[each, lengths - 1, EQUALS] = 1
         return Batch(inputs, lengths, *ended(answers[..., None], width + 1))
+
+    def practice(self, rng, batch, n, lengths, *, spaced=0.0, leaves=None):
+        """A share of the questions has blank rows, + and = at once, at random places among the others.
+
+        In `sample` a number of digits says where each digit is, and a network learns that by heart, one number of
+        digits at a time.
+        """
+        drawn = super().practice(rng, batch, n, lengths, leaves=leaves)
+        if not spaced:
+            return drawn
+        rows = np.where(
+            rng.random(batch) < spaced, rng.integers(drawn.lengths, n, endpoint=True), drawn.lengths
+        )
+        order = np.where(within(rows, n), rng.random((batch, n)), 1.0)
+        taken = order <= np.take_along_axis(np.sort(order), drawn.lengths[:, None] - 1, axis=1)
+        inputs = np.zeros_like(drawn.inputs)
+        inputs[..., [PLUS, EQUALS]] = within(rows, n)[..., None]
+        inputs[taken] = drawn.inputs[within(drawn.lengths, n)]
+        return replace(drawn, inputs=inputs, lengths=rows)
 
     def solve(self, question):
         total = sum(int(number, 2) for number in question)

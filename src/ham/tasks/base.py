@@ -104,15 +104,17 @@ class Task(ABC):
         n: int,
         lengths: Int[ndarray, "batch"],
         *,
-        crowded: float = 0.0,
+        spaced: float = 0.0,
         leaves: int | None = None,
     ) -> Batch:
-        """What is trained on: `sample`, or for a data structure questions that ask more of the memory.
+        """What is trained on: `sample`, or questions that ask for more.
 
-        A share may crowd it; all do where it has fewer `leaves` than n.
+        Of Add's, a share may be `spaced` by blank rows; a data structure's must get along with fewer `leaves` than n.
         """
-        if crowded or leaves not in (None, n):
-            raise InputError(f"training.crowded and cramped are for data structures; {self.name} is none")
+        if spaced:
+            raise InputError(f"training.spaced is for add; {self.name} has no blank rows")
+        if leaves not in (None, n):
+            raise InputError(f"training.cramped is for data structures; {self.name} is none")
         return self.sample(rng, batch, n, lengths)
 
     @abstractmethod

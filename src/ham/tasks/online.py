@@ -17,8 +17,6 @@ from ham.tasks.text import integer
 VALUE_BITS = 5
 PUSH, POP = range(2)
 VALUE = slice(2, 2 + VALUE_BITS)
-CROWDING = 4
-"""In a question that crowds the memory operation t of n is POP with probability (t/n)⁴: about 0.8 n are PUSH."""
 
 
 class Online(Task):
@@ -46,16 +44,18 @@ class Online(Task):
         return lengths
 
     def sample(self, rng, batch, n, lengths):
-        return self.practice(rng, batch, n, lengths)
+        return self._drawn(rng, batch, n, lengths, leaves=n)
 
-    def practice(self, rng, batch, n, lengths, *, crowded=0.0, leaves=None):
+    def practice(self, rng, batch, n, lengths, *, spaced=0.0, leaves=None):
+        if leaves is None or spaced:
+            return super().practice(rng, batch, n, lengths, spaced=spaced)
+        return self._drawn(rng, batch, n, lengths, leaves=leaves)
+
+    def _drawn(self, rng, batch, n, lengths, *, leaves):
+        """Questions that never need more than so many leaves, though no leaf is freed."""
         lengths = self.fitting(lengths, n)
         used = within(lengths, n)
-        drawn = rng.random((batch, n))
-        if crowded:
-            crowds = rng.random((batch, 1)) < crowded
-            drawn = np.where(crowds, drawn ** (1 / CROWDING), drawn)
-        pops = self._pops(drawn * lengths[:, None] < np.arange(1, n + 1), leaves or n) & used
+        pops = self._pops(rng.random((batch, n)) * lengths[:, None] < np.arange(1, n + 1), leaves) & used
         pushes = used & ~pops
         inputs = np.zeros((batch, n, self.features), np.float32)
         inputs[..., PUSH] = pushes
