@@ -128,11 +128,13 @@ class Training:
     further than training, which tells how a recipe generalises without a look at longer test inputs."""
     threshold: float = 0.2
     """Validation error below which the tree doubles."""
+    restart: bool = False
+    """Begin again whenever the tree grows: from the averaged weights, with the first learning rate and exploration."""
     mix: float = 0.3
     """Share of batches whose tree is drawn from all sizes so far instead of the current one."""
-    spaced: float = 0.0
-    """Share of Add's training questions with blank rows among the others, so that the number of digits does not say
-    where each digit is."""
+    varied: float = 0.0
+    """Share of Add's training questions whose numbers differ in length, and share of those with blank rows among the
+    others, so that the number of digits does not say where each digit is."""
     cramped: float = 0.0
     """Share of a data structure's batches whose memory has half as many leaves as the sequences have operations, so
     that each leaf is needed: with as many leaves, half of them may be left out and nothing is ever lost."""
@@ -170,7 +172,7 @@ class Training:
             self.baseline != "leave-one-out" or self.runs > 1,
             "the leave-one-out baseline needs runs of at least 2",
         )
-        for name in ("discount", "mix", "threshold", "averaging", "spaced", "cramped"):
+        for name in ("discount", "mix", "threshold", "averaging", "varied", "cramped"):
             _require(0 <= getattr(self, name) <= 1, f"{name} must lie in 0 … 1, got {getattr(self, name)}")
         for name, value in dataclasses.asdict(self).items():
             if isinstance(value, float):

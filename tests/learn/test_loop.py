@@ -11,6 +11,7 @@ from ham.config import Architecture, Run, Training
 from ham.errors import InputError
 from ham.learn import loop
 from ham.learn.adam import Adam
+from ham.learn.curriculum import Curriculum
 from ham.learn.flat import FlatParameters
 from ham.learn.gradient import Gradient
 from ham.learn.loop import Diverged, Epoch, Step, train
@@ -93,6 +94,28 @@ def test_a_finished_run_stays_finished(tmp_path):
     before = result(folder)
     assert list(train(RUN, folder)) == []
     assert result(folder) == before
+
+
+@pytest.mark.parametrize("restart", [False, True])
+def test_where_asked_for_a_tree_that_grew_begins_again(tmp_path, every_batch, monkeypatch, restart):
+    grow = Curriculum.after
+    monkeypatch.setattr(Curriculum, "after", lambda self, error: grow(self, error=0.0))
+    settings = dataclasses.replace(TRAINING, epochs=6, leaves=16, restart=restart)
+    run = dataclasses.replace(RUN, training=settings)
+    folder = begin(tmp_path / "run", run)
+    epochs = [epoch for epoch in train(run, folder) if isinstance(epoch, Epoch)]
+    assert [epoch.leaves for epoch in epochs] == [2, 4, 8, 16, 16, 16]
+    since = [0, 0, 0, 0, 1] if restart else [0, 1, 2, 3, 4]
+    rates = [settings.learning_rate * settings.learning_rate_decay**age for age in since]
+    assert [epoch.learning_rate for epoch in epochs] == pytest.approx([*rates, settings.finish_learning_rate])
+
+    again = begin(tmp_path / "again", run)
+    while again.read_state() is None or again.read_state()[1]["phase"] != "done":
+        training = train(run, again)
+        for _ in zip(range(3), training, strict=False):
+            pass
+        training.close()
+    assert result(again) == result(folder)
 
 
 class Interrupting:

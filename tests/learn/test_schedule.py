@@ -25,6 +25,11 @@ def test_the_main_phase_decays_its_rate_and_its_exploration():
     assert now.reinforce == SETTINGS.reinforce
 
 
+def test_a_main_phase_that_began_again_has_the_first_rate_and_exploration():
+    assert pace(SETTINGS, "main", epoch=7, began=7) == pace(SETTINGS, "main", epoch=0, began=0)
+    assert pace(SETTINGS, "main", epoch=9, began=7) == pace(SETTINGS, "main", epoch=2, began=0)
+
+
 def test_the_end_phase_starts_at_its_own_rate_and_does_not_explore():
     now = pace(SETTINGS, "finish", epoch=2, began=1)
     assert now.learning_rate == pytest.approx(0.01)

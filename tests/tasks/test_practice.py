@@ -42,33 +42,39 @@ def assert_answered_right(task, batch):
         assert np.array_equal(rows[counted], batch.targets[row][counted])
 
 
-def test_spaced_sums_are_right():
-    batch = spaced_sums(400, 32)
+def test_varied_sums_are_right():
+    batch = varied_sums(400, 32)
     for rows, targets, counted in zip(batch.inputs, batch.targets, batch.counted, strict=True):
         text = written(rows)
         assert re.fullmatch(r" *([01] *)+\+ *([01] *)+= *", text)
-        first, second = (digits.replace(" ", "")[::-1] for digits in text.split("=")[0].split("+"))
-        assert len(first) == len(second)
-        total = bin(int(first, 2) + int(second, 2))[2:].zfill(len(first) + 1)
+        first, second = numbers_of(rows)
+        total = bin(int(first, 2) + int(second, 2))[2:].zfill(max(len(first), len(second)) + 1)
         assert "".join(str(int(bit)) for bit in targets[counted][:-1, 0]) == total[::-1]
         assert targets[counted][-1, -1] == 1
 
 
 def test_blank_rows_are_everywhere_and_never_more_than_fit():
-    batch = spaced_sums(2000, 16)
+    batch = varied_sums(2000, 16)
     texts = [written(rows) for rows in batch.inputs]
     assert all(any(text[row : row + 1] == " " for text in texts) for row in range(16))
     assert [len(text) for text in texts] == batch.lengths.tolist()
 
 
-def test_the_share_is_that_of_spaced_sums():
-    spaced = np.mean([" " in written(rows) for rows in spaced_sums(2000, 32, share=0.5).inputs])
-    assert 0.4 < spaced < 0.5
+def test_numbers_of_varied_sums_have_all_lengths():
+    numbers = [numbers_of(rows) for rows in varied_sums(2000, 16).inputs]
+    assert {len(first) for first, _ in numbers} == set(range(1, 14))
+    assert {len(second) for _, second in numbers} == set(range(1, 14))
 
 
-def spaced_sums(count, n, share=1.0):
+def test_the_shares_are_those_of_varied_sums():
+    inputs = varied_sums(2000, 32, share=0.5).inputs
+    assert 0.4 < np.mean([" " in written(rows) for rows in inputs]) < 0.5
+    assert 0.4 < np.mean([len(first) != len(second) for first, second in map(numbers_of, inputs)]) < 0.5
+
+
+def varied_sums(count, n, share=1.0):
     task = tasks.get("add")
-    return task.practice(rng(), count, n, task.draw_lengths(rng(), count, 1, n), spaced=share)
+    return task.practice(rng(), count, n, task.draw_lengths(rng(), count, 1, n), varied=share)
 
 
 def written(rows):
@@ -85,10 +91,14 @@ def written(rows):
     return f"{question}={' ' * rest.count(' ')}"
 
 
+def numbers_of(rows):
+    return [digits[::-1] for digits in written(rows).replace(" ", "").strip("=").split("+")]
+
+
 @pytest.mark.parametrize("name", sorted({*SEQUENCES, *STRUCTURES} - {"add"}))
-def test_only_sums_can_be_spaced(name):
-    with pytest.raises(InputError, match="spaced is for add"):
-        practise(name, spaced=0.5)
+def test_only_sums_can_be_varied(name):
+    with pytest.raises(InputError, match="varied is for add"):
+        practise(name, varied=0.5)
 
 
 @pytest.mark.parametrize("name", SEQUENCES)

@@ -190,7 +190,7 @@ def _check(run: Run) -> None:
     slots = max(least, run.training.start)
     lengths = task.draw_lengths(rng, 1, 1, slots)
     fewer = 1 if run.training.cramped else slots
-    task.practice(rng, 1, slots, lengths, spaced=run.training.spaced, leaves=fewer)
+    task.practice(rng, 1, slots, lengths, varied=run.training.varied, leaves=fewer)
 
 
 def _batches_done(folder: RunFolder, run: Run) -> int:

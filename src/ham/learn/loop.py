@@ -166,7 +166,7 @@ def train(run: Run, folder: RunFolder) -> Generator[Step | Epoch, None, None]:
                     leaves = max(leaves // 2, 1)
                 inputs = settings.batch // settings.runs
                 lengths = task.draw_lengths(rng, inputs, 1, slots)
-                drawn = task.practice(rng, inputs, slots, lengths, spaced=settings.spaced, leaves=leaves)
+                drawn = task.practice(rng, inputs, slots, lengths, varied=settings.varied, leaves=leaves)
                 examples = Examples.of(drawn.repeat(settings.runs))
                 timesteps = examples.counted.shape[1] * model.every
                 shape = (settings.batch, timesteps, model.decisions(leaves))
@@ -232,12 +232,13 @@ def train(run: Run, folder: RunFolder) -> Generator[Step | Epoch, None, None]:
             records.append(asdict(epoch))
 
             curriculum = curriculum.after(score.error / 100)
+            grew = curriculum.now > progress.leaves
             progress.leaves = curriculum.now
             progress.epoch += 1
             progress.batch, progress.sums = 0, [0.0] * 4
             settled = curriculum.complete and progress.since_better >= settings.patience
             phase = phase_after(settings, progress.phase, progress.phase_began, progress.epoch, settled)
-            if phase != progress.phase:
+            if phase != progress.phase or (settings.restart and grew and phase == "main"):
                 progress.phase, progress.phase_began, progress.since_better = phase, progress.epoch, 0
                 flat.load(average)
                 adam.restart()

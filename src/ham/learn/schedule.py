@@ -20,7 +20,7 @@ class Pace:
 
 
 def pace(settings: Training, phase: Phase, epoch: int, began: int) -> Pace:
-    """The pace of an epoch, counted from 0, in a phase that began with epoch `began`.
+    """The pace of an epoch, counted from 0, in a phase that began, or began again, with epoch `began`.
 
     The end phase does not explore: decisions that are still undecided break long inputs.
     """
@@ -28,8 +28,8 @@ def pace(settings: Training, phase: Phase, epoch: int, began: int) -> Pace:
         rate = settings.finish_learning_rate * settings.finish_decay ** (epoch - began)
         return Pace(rate, 0.0, settings.finish_reinforce)
     return Pace(
-        settings.learning_rate * settings.learning_rate_decay**epoch,
-        settings.exploration * settings.exploration_decay**epoch,
+        settings.learning_rate * settings.learning_rate_decay ** (epoch - began),
+        settings.exploration * settings.exploration_decay ** (epoch - began),
         settings.reinforce,
     )
 

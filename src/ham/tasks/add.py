@@ -44,37 +44,21 @@ class Add(Task):
         lengths = self.fitting(lengths, n)
         if np.any(lengths % 2):
             raise InputError(f"add takes an even number of rows, got {lengths[lengths % 2 == 1][0]}")
-        each, most, width = np.arange(batch), n // 2 - 1, lengths // 2 - 1
-        bits = rng.integers(0, 2, (batch, n), np.int8) * within(lengths - 1, n)
-        bits[each, width] = 0
-        second = np.take_along_axis(bits, width[:, None] + 1 + np.arange(most), axis=1)
-        sums = np.zeros((batch, most + 1), np.int8)
-        sums[:, :most] = (bits[:, :most] + second) * within(width, most)
-        answers = (sums + _carries(sums)) % 2
-        inputs = np.zeros((batch, n, self.features), np.float32)
-        inputs[..., BIT] = bits
-        inputs[each, width, PLUS] = 1
-        inputs[each, lengths - 1, EQUALS] = 1
-        return Batch(inputs, lengths, *ended(answers[..., None], width + 1))
+        return _drawn(rng, n, lengths, first=lengths // 2 - 1, most=n // 2 - 1)
 
-    def practice(self, rng, batch, n, lengths, *, spaced=0.0, leaves=None):
-        """A share of the questions has blank rows, + and = at once, at random places among the others.
+    def practice(self, rng, batch, n, lengths, *, varied=0.0, leaves=None):
+        """A share of the questions splits its digits between the numbers at random, and a share has blank rows.
 
-        In `sample` a number of digits says where each digit is, and a network learns that by heart, one number of
-        digits at a time.
+        In `sample` the number of digits says where each digit is. A network learns that by heart, one number of
+        digits at a time, unless it is of no use.
         """
-        drawn = super().practice(rng, batch, n, lengths, leaves=leaves)
-        if not spaced:
-            return drawn
-        rows = np.where(
-            rng.random(batch) < spaced, rng.integers(drawn.lengths, n, endpoint=True), drawn.lengths
-        )
-        order = np.where(within(rows, n), rng.random((batch, n)), 1.0)
-        taken = order <= np.take_along_axis(np.sort(order), drawn.lengths[:, None] - 1, axis=1)
-        inputs = np.zeros_like(drawn.inputs)
-        inputs[..., [PLUS, EQUALS]] = within(rows, n)[..., None]
-        inputs[taken] = drawn.inputs[within(drawn.lengths, n)]
-        return replace(drawn, inputs=inputs, lengths=rows)
+        if not varied:
+            return super().practice(rng, batch, n, lengths, leaves=leaves)
+        lengths = self.fitting(lengths, n)
+        first = np.where(rng.random(batch) < varied, rng.integers(1, lengths - 2), lengths // 2 - 1)
+        drawn = _drawn(rng, n, lengths, first=first, most=n - 3)
+        rows = np.where(rng.random(batch) < varied, rng.integers(lengths, n, endpoint=True), lengths)
+        return _spread(rng, drawn, rows)
 
     def solve(self, question):
         total = sum(int(number, 2) for number in question)
@@ -113,6 +97,35 @@ class Add(Task):
     def show_answer(self, answer):
         digits = "".join(str(bit) for bit in reversed(answer))
         return digits.lstrip("0") or digits[:1]
+
+
+def _drawn(rng, n, lengths, *, first, most) -> Batch:
+    """Random questions; the first number has `first` digits, the second what is left, and neither more than `most`."""
+    batch, second = len(lengths), lengths - 2 - first
+    each = np.arange(batch)
+    bits = rng.integers(0, 2, (batch, n), np.int8) * within(lengths - 1, n)
+    bits[each, first] = 0
+    after_plus = np.minimum(first[:, None] + 1 + np.arange(most), n - 1)
+    sums = np.zeros((batch, most + 1), np.int8)
+    sums[:, :most] = bits[:, :most] * within(first, most)
+    sums[:, :most] += np.take_along_axis(bits, after_plus, axis=1) * within(second, most)
+    answers = (sums + _carries(sums)) % 2
+    inputs = np.zeros((batch, n, Add.features), np.float32)
+    inputs[..., BIT] = bits
+    inputs[each, first, PLUS] = 1
+    inputs[each, lengths - 1, EQUALS] = 1
+    return Batch(inputs, lengths, *ended(answers[..., None], np.maximum(first, second) + 1))
+
+
+def _spread(rng, batch, rows) -> Batch:
+    """The same questions over so many rows; those at random places among them are blank, which is + and = at once."""
+    n = batch.inputs.shape[1]
+    order = np.where(within(rows, n), rng.random((len(rows), n)), 1.0)
+    taken = order <= np.take_along_axis(np.sort(order), batch.lengths[:, None] - 1, axis=1)
+    inputs = np.zeros_like(batch.inputs)
+    inputs[..., [PLUS, EQUALS]] = within(rows, n)[..., None]
+    inputs[taken] = batch.inputs[within(batch.lengths, n)]
+    return replace(batch, inputs=inputs, lengths=rows)
 
 
 def _carries(sums):

@@ -104,15 +104,15 @@ class Task(ABC):
         n: int,
         lengths: Int[ndarray, "batch"],
         *,
-        spaced: float = 0.0,
+        varied: float = 0.0,
         leaves: int | None = None,
     ) -> Batch:
         """What is trained on: `sample`, or questions that ask for more.
 
-        Of Add's, a share may be `spaced` by blank rows; a data structure's must get along with fewer `leaves` than n.
+        Of Add's, a share may be `varied`; a data structure's may have to get along with fewer `leaves` than n.
         """
-        if spaced:
-            raise InputError(f"training.spaced is for add; {self.name} has no blank rows")
+        if varied:
+            raise InputError(f"training.varied is for add; {self.name} has only one kind of question")
         if leaves not in (None, n):
             raise InputError(f"training.cramped is for data structures; {self.name} is none")
         return self.sample(rng, batch, n, lengths)

@@ -46,9 +46,9 @@ class Online(Task):
     def sample(self, rng, batch, n, lengths):
         return self._drawn(rng, batch, n, lengths, leaves=n)
 
-    def practice(self, rng, batch, n, lengths, *, spaced=0.0, leaves=None):
-        if leaves is None or spaced:
-            return super().practice(rng, batch, n, lengths, spaced=spaced)
+    def practice(self, rng, batch, n, lengths, *, varied=0.0, leaves=None):
+        if leaves is None or varied:
+            return super().practice(rng, batch, n, lengths, varied=varied)
         return self._drawn(rng, batch, n, lengths, leaves=leaves)
 
     def _drawn(self, rng, batch, n, lengths, *, leaves):
