@@ -189,8 +189,9 @@ def _check(run: Run) -> None:
     rng = np.random.default_rng()
     slots = max(least, run.training.start)
     lengths = task.draw_lengths(rng, 1, 1, slots)
-    fewer = 1 if run.training.cramped else slots
-    task.practice(rng, 1, slots, lengths, varied=run.training.varied, leaves=fewer)
+    # Whether the task can do with fewer leaves at all: how many does not matter.
+    leaves = 1 if run.training.cramped else slots
+    task.practice(rng, 1, slots, lengths, varied=run.training.varied, leaves=leaves)
 
 
 def _batches_done(folder: RunFolder, run: Run) -> int:
