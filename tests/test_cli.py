@@ -253,7 +253,7 @@ class TestTrain:
             == 0
         )
         assert (wrote[0], wrote[-1]) == ("tensorboard", "closed")
-        assert {("error", 20), ("error", 40), ("leaves", 40)} <= set(wrote[1:-1])
+        assert {("error", 20), ("error", 40), ("longest", 40)} <= set(wrote[1:-1])
 
     def test_tensorboard_that_is_not_installed(self, ham, tmp_path, monkeypatch):
         monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)

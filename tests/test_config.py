@@ -1,3 +1,4 @@
+import contextlib
 import dataclasses
 import json
 import typing
@@ -10,7 +11,7 @@ from ham import tasks
 from ham.config import Architecture, Run, Training
 from ham.errors import InputError
 
-SHARES = ("discount", "mix", "threshold", "averaging")
+SHARES = ("discount", "mix", "threshold", "averaging", "varied", "cramped")
 
 
 def values_of(cls, name):
@@ -18,7 +19,11 @@ def values_of(cls, name):
     if typing.get_origin(kind) is typing.Literal:
         return st.sampled_from(typing.get_args(kind))
     if name in ("start", "leaves"):
-        return st.integers(0, 20).map(lambda exponent: 1 << exponent)
+        return st.integers(0, 10).map(lambda exponent: 1 << exponent)
+    if name == "size":
+        return st.integers(1, 1000)
+    if name == "growth":
+        return st.floats(1, 2, exclude_min=True)
     return {
         int: st.integers(1, 2) if name == "depth" else st.integers(1, 10**6),
         float: st.floats(0, 1 if name in SHARES else 1e30),
@@ -32,10 +37,12 @@ def of(cls):
 
     @st.composite
     def drawn(draw):
-        try:
-            return cls(**{name: draw(values_of(cls, name)) for name in names})
-        except InputError:
-            return cls()
+        made = cls()
+        for name in names:
+            # Some values are right only beside others.
+            with contextlib.suppress(InputError):
+                made = dataclasses.replace(made, **{name: draw(values_of(cls, name))})
+        return made
 
     return drawn()
 
@@ -92,6 +99,8 @@ def changed(path, value):
         ("training.baseline", "leave-one-out", "needs runs of at least 2"),
         ("training.finish", 101, "finish 101 must lie in 0"),
         ("training.discount", 1.5, "discount must lie in 0"),
+        ("training.growth", 1.0, "growth must be above 1"),
+        ("training.growth", 2.5, "at most 2"),
         ("training.learning_rate", -1.0, "learning_rate must be finite and not negative, got -1.0"),
         ("training.pull", -1.0, "pull must be finite and not negative, got -1.0"),
         ("training.learning_rate", float("inf"), "Infinity is no number that can be used"),

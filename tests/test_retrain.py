@@ -29,11 +29,11 @@ def test_all_runs_are_trained_and_are_done(tmp_path):
 
 
 def test_the_best_run_has_the_largest_tree_then_the_lowest_error_then_the_lowest_loss(tmp_path):
-    def kept(name, leaves, error, loss):
+    def kept(name, longest, error, loss):
         folder = RunFolder(tmp_path / name)
         folder.begin(TINY)
         numbers = dict.fromkeys(("bit_error", "train_error", "entropy", "seconds"), 0.0)
-        last = {"epoch": 2, "phase": "main", "leaves": leaves, "error": error, "loss": loss, "best": True}
+        last = {"epoch": 2, "phase": "main", "longest": longest, "error": error, "loss": loss, "best": True}
         worse = {**last, "epoch": 3, "error": 99.0, "best": False}
         folder.write_metrics([last | numbers, worse | numbers])
         return folder.path

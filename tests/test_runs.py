@@ -103,7 +103,7 @@ def test_readers_never_see_half_a_file(folder, monkeypatch):
 
 def test_metrics_come_back_and_a_bad_line_is_named(folder):
     assert folder.metrics() == []
-    record = {name: kind() for name, kind in runs.RECORD.items()} | {"leaves": 4}
+    record = {name: kind() for name, kind in runs.RECORD.items()} | {"longest": 4}
     records = [
         record | {"epoch": 1, "error": 50.0},
         record | {"epoch": 2, "error": 0.125, "loss": float("inf")},

@@ -127,9 +127,12 @@ class Training:
     """Leaves of the largest tree that is trained on; 0 is all of them. Below `leaves`, validation goes
     further than training, which tells how a recipe generalises without a look at longer test inputs."""
     threshold: float = 0.2
-    """Validation error below which the tree doubles."""
+    """Validation error below which inputs get longer."""
+    growth: float = 2.0
+    """By what factor. With 2 the tree doubles each time, which is the paper's curriculum; below, inputs of several
+    lengths have the same tree, the smallest that holds them."""
     restart: bool = False
-    """Begin again whenever the tree grows: from the averaged weights, with the first learning rate and exploration."""
+    """Begin again whenever inputs get longer: from the averaged weights, with the first learning rate and exploration."""
     mix: float = 0.3
     """Share of batches whose tree is drawn from all sizes so far instead of the current one."""
     varied: float = 0.0
@@ -172,6 +175,7 @@ class Training:
             self.baseline != "leave-one-out" or self.runs > 1,
             "the leave-one-out baseline needs runs of at least 2",
         )
+        _require(1 < self.growth <= 2, f"growth must be above 1 and at most 2, got {self.growth}")
         for name in ("discount", "mix", "threshold", "averaging", "varied", "cramped"):
             _require(0 <= getattr(self, name) <= 1, f"{name} must lie in 0 … 1, got {getattr(self, name)}")
         for name, value in dataclasses.asdict(self).items():

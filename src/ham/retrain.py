@@ -88,7 +88,7 @@ def slowness(batches: int = 50) -> float:
     shipped = RunFolder(PRETRAINED / CALIBRATION)
     run = shipped.run()
     last = run.training.leaves
-    ends = [record["seconds"] for record in shipped.metrics() if record["leaves"] == last]
+    ends = [record["seconds"] for record in shipped.metrics() if record["longest"] == last]
     there = float(np.median(np.diff(ends))) / run.training.batches
     short = replace(run.training, start=last, epochs=1, finish=0, batches=batches, validation=1)
     with tempfile.TemporaryDirectory() as path:

@@ -42,15 +42,15 @@ CONFIG, METRICS, CHECKPOINT, STATE = (
 )
 LARGEST_FILE = 1 << 30
 """Bytes of the largest checkpoint or state that is read; the paper's models have some 40,000."""
-RECORD = {"epoch": int, "phase": str, "leaves": int, "best": bool}
+RECORD = {"epoch": int, "phase": str, "longest": int, "best": bool}
 RECORD |= dict.fromkeys(("error", "bit_error", "loss", "train_error", "entropy", "seconds"), float)
 """What is read again of an epoch's record, and its type."""
 
 
 def quality(record: Mapping[str, Any]) -> tuple[int, float, float]:
-    """How epochs, and runs, are compared: larger trees first, then error, then loss."""
+    """How epochs, and runs, are compared: longer inputs first, then error, then loss."""
     loss = record["loss"] if math.isfinite(record["loss"]) else math.inf
-    return record["leaves"], -record["error"], -loss
+    return record["longest"], -record["error"], -loss
 
 
 @dataclass(frozen=True)
@@ -132,8 +132,8 @@ class RunFolder:
                 if type(record.get(name)) is not kind:
                     found = repr(record[name]) if name in record else "nothing"
                     raise InputError(f"{where}: {name} should be of type {kind.__name__}, got {found}")
-            if min(record["epoch"], record["leaves"]) < 1:
-                raise InputError(f"{where}: epoch and leaves should be at least 1")
+            if min(record["epoch"], record["longest"]) < 1:
+                raise InputError(f"{where}: epoch and longest should be at least 1")
             records.append(record)
         return records
 

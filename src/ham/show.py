@@ -66,7 +66,7 @@ def _bar(events: Iterable[Step | Epoch], run: Run, done: int, console: Console) 
     columns = (
         TextColumn("epoch {task.fields[epoch]}"),
         BarColumn(bar_width=None),
-        TextColumn("error {task.fields[error]}  n {task.fields[leaves]}  {task.fields[rate]} examples/s"),
+        TextColumn("error {task.fields[error]}  n {task.fields[longest]}  {task.fields[rate]} examples/s"),
         TimeRemainingColumn(),
         TextColumn("left at most"),
     )
@@ -75,18 +75,18 @@ def _bar(events: Iterable[Step | Epoch], run: Run, done: int, console: Console) 
         "error": "–",
         "rate": "–",
     }
-    leaves = settings.start
+    longest = settings.start
     with Progress(*columns, console=console) as progress:
         total = settings.epochs * settings.batches
-        bar = progress.add_task("", total=total, completed=done, leaves=leaves, **shown)
+        bar = progress.add_task("", total=total, completed=done, longest=longest, **shown)
         for event, completed, rate in _paced(events, run, done):
-            leaves = max(leaves, event.leaves)  # batches of smaller trees are mixed in
+            longest = max(longest, event.longest)  # batches of shorter inputs are mixed in
             shown |= {"epoch": f"{min(completed // settings.batches + 1, settings.epochs)}/{settings.epochs}"}
             shown |= {"rate": f"{rate:,.0f}"}
             if line := _line(event, run, rate):
                 shown |= {"error": line.partition("error ")[2].split()[0]}
                 progress.console.print(line, highlight=False)
-            progress.update(bar, completed=completed, leaves=leaves, **shown)
+            progress.update(bar, completed=completed, longest=longest, **shown)
 
 
 def _line(event: Step | Epoch, run: Run, rate: float) -> str | None:
@@ -96,7 +96,7 @@ def _line(event: Step | Epoch, run: Run, rate: float) -> str | None:
     if not isinstance(event, Epoch):
         return None
     return (
-        f"epoch {event.epoch}/{run.training.epochs}  n {event.leaves}  error {percent(event.error)}  "
+        f"epoch {event.epoch}/{run.training.epochs}  n {event.longest}  error {percent(event.error)}  "
         f"bits {percent(event.bit_error)}  loss {event.loss:.4f}  {rate:,.0f} examples/s  "
         f"{event.seconds:.0f} s{'  best' if event.best else ''}"
     )

@@ -63,7 +63,7 @@ def uninterrupted(tmp_path_factory):
     epochs = [epoch for epoch in train(RUN, folder) if isinstance(epoch, Epoch)]
     assert [epoch.epoch for epoch in epochs] == [1, 2, 3]
     assert [epoch.phase for epoch in epochs] == ["main", "main", "finish"]
-    assert {epoch.leaves for epoch in epochs} >= {2}
+    assert {epoch.longest for epoch in epochs} >= {2}
     return result(folder)
 
 
@@ -104,7 +104,7 @@ def test_where_asked_for_a_tree_that_grew_begins_again(tmp_path, every_batch, mo
     run = dataclasses.replace(RUN, training=settings)
     folder = begin(tmp_path / "run", run)
     epochs = [epoch for epoch in train(run, folder) if isinstance(epoch, Epoch)]
-    assert [epoch.leaves for epoch in epochs] == [2, 4, 8, 16, 16, 16]
+    assert [epoch.longest for epoch in epochs] == [2, 4, 8, 16, 16, 16]
     since = [0, 0, 0, 0, 1] if restart else [0, 1, 2, 3, 4]
     rates = [settings.learning_rate * settings.learning_rate_decay**age for age in since]
     assert [epoch.learning_rate for epoch in epochs] == pytest.approx([*rates, settings.finish_learning_rate])
@@ -116,6 +116,24 @@ def test_where_asked_for_a_tree_that_grew_begins_again(tmp_path, every_batch, mo
             pass
         training.close()
     assert result(again) == result(folder)
+
+
+def test_with_small_growth_several_stages_share_a_tree(tmp_path, every_batch, monkeypatch):
+    grow, evaluate, validated = Curriculum.after, loop.evaluate, []
+    monkeypatch.setattr(Curriculum, "after", lambda self, error: grow(self, error=0.0))
+
+    def noting(*arguments, **named):
+        validated.append((named["leaves"], named["lengths"]))
+        return evaluate(*arguments, **named)
+
+    monkeypatch.setattr(loop, "evaluate", noting)
+    settings = dataclasses.replace(TRAINING, start=4, leaves=8, growth=1.25, epochs=5, finish=0, mix=0.0)
+    run = dataclasses.replace(RUN, training=settings)
+    steps = list(train(run, begin(tmp_path / "run", run)))
+    assert [epoch.longest for epoch in steps if isinstance(epoch, Epoch)] == [4, 5, 6, 7, 8]
+    trained = {(step.epoch, step.longest) for step in steps if isinstance(step, Step)}
+    assert trained == {(0, 4), (1, 5), (2, 6), (3, 7), (4, 8)}
+    assert validated == [(4, (1, 4)), (8, (1, 5)), (8, (1, 6)), (8, (1, 7)), (8, (1, 8))]
 
 
 class Interrupting:

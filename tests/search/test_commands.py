@@ -246,7 +246,7 @@ def test_lines_tell_of_every_trial_that_ends():
     shown, said = board(plan_of(4))
     shown.running(0)
     shown.running(1)
-    shown.reported(0, {"epoch": 1, "leaves": 4, "error": 50.0, "seconds": 2.0, "score": 1.75})
+    shown.reported(0, {"epoch": 1, "longest": 4, "error": 50.0, "seconds": 2.0, "score": 1.75})
     shown.again(1, "")
     shown.again(2, "Traceback:\nOSError: no room")
     shown.ended(outcome(0, record(1, 4, 50.0)))

@@ -34,11 +34,11 @@ def plan_of(trials: int = 3, **changes) -> Plan:
     )
 
 
-def record(epoch: int, leaves: int, error: float, loss: float = 1.0, phase: str = "main") -> dict:
+def record(epoch: int, longest: int, error: float, loss: float = 1.0, phase: str = "main") -> dict:
     return {
         "epoch": epoch,
         "phase": phase,
-        "leaves": leaves,
+        "longest": longest,
         "error": float(error),
         "bit_error": error / 10,
         "loss": loss,
@@ -59,7 +59,7 @@ def test_any_error_on_a_larger_tree_beats_none_on_a_smaller(depth, error, smalle
 
 def test_a_trial_reports_its_best_so_far():
     reported = list(standings([record(1, 4, 50), record(2, 4, 60), record(3, 8, 100), record(4, 8, 30)]))
-    assert [(r["epoch"], r["leaves"], r["error"]) for r in reported] == [
+    assert [(r["epoch"], r["longest"], r["error"]) for r in reported] == [
         (1, 4, 50),
         (2, 4, 50),
         (3, 8, 100),

@@ -79,7 +79,7 @@ def test_a_search_on_this_machine_ends_with_a_report(alone):
 def test_the_best_trial_trains_again_to_the_same_bits(alone, tmp_path, capsys):
     folder, _ = alone
     best = max(
-        results(folder)["trials"], key=lambda trial: (trial["leaves"], -trial["error"], -trial["loss"])
+        results(folder)["trials"], key=lambda trial: (trial["longest"], -trial["error"], -trial["loss"])
     )
     again = tmp_path / "again"
     assert cli.main(["train", "--recipe", str(folder / "best.json"), "--out", str(again)]) == 0

@@ -73,7 +73,7 @@ def run_folders(untrained, tmp_path):
         folder.write_metrics(
             [
                 {name: kind() for name, kind in RECORD.items()}
-                | {"epoch": i, "leaves": 4 * i, "error": 50 / i, "train_error": 60 / i, "entropy": 0.3 / i}
+                | {"epoch": i, "longest": 4 * i, "error": 50 / i, "train_error": 60 / i, "entropy": 0.3 / i}
                 for i in (1, 2, 4)
             ]
         )

@@ -164,7 +164,7 @@ def _trained(pairs: Sequence[tuple[Column, str]], seeds: int, folder: Path, work
             for job, took in retrain.train_all(todo, workers):
                 kept = RunFolder(job.path).kept()
                 error = show.percent(kept["error"])
-                said = f"validation error {error} with {kept['leaves']} leaves, {_time(took)}"
+                said = f"validation error {error} up to length {kept['longest']}, {_time(took)}"
                 print(f"{job.name}, seed {job.run.seed}: {said}", flush=True)
                 count(1)
     by_name: dict[str, list[Path]] = {}

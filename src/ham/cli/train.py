@@ -201,9 +201,9 @@ def _batches_done(folder: RunFolder, run: Run) -> int:
 
 def _summary(folder: RunFolder, run: Run, path: Path) -> str:
     best = folder.kept()
-    reached = "" if best["leaves"] == run.training.leaves else f" (of {run.training.leaves} wanted)"
+    reached = "" if best["longest"] == run.training.leaves else f" (of {run.training.leaves} wanted)"
     return (
-        f"best validation error {best['error']:.2f}% with {best['leaves']} leaves{reached}; "
+        f"best validation error {best['error']:.2f}% on inputs up to length {best['longest']}{reached}; "
         f"measure it with: ham evaluate {path}"
     )
 

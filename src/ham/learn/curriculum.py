@@ -1,4 +1,4 @@
-"""Which tree a batch uses: the curriculum, and the mixing of sizes."""
+"""How long a batch's inputs are: the curriculum, and the mixing of sizes."""
 
 from __future__ import annotations
 
@@ -9,30 +9,49 @@ import numpy as np
 
 @dataclass(frozen=True)
 class Curriculum:
-    """Small trees first: the tree doubles whenever the error falls below a threshold.
+    """Short inputs first: whenever the error falls below a threshold, the next stage has longer ones.
 
-    >>> Curriculum(now=4, last=16, threshold=0.1).after(error=0.05).now
+    >>> Curriculum(stages(4, 16, growth=2.0), threshold=0.1).after(error=0.05).longest
     8
     """
 
-    now: int
-    last: int
+    stages: tuple[int, ...]
+    """The longest input of each stage."""
     threshold: float
+    stage: int = 0
+
+    @property
+    def longest(self) -> int:
+        return self.stages[self.stage]
 
     @property
     def complete(self) -> bool:
-        return self.now == self.last
+        return self.stage == len(self.stages) - 1
 
     def after(self, error: float) -> Curriculum:
-        """The curriculum once the current tree was validated with this error."""
+        """The curriculum once the current stage was validated with this error."""
         if error < self.threshold and not self.complete:
-            return replace(self, now=2 * self.now)
+            return replace(self, stage=self.stage + 1)
         return self
 
-    def draw(self, rng: np.random.Generator, mix: float, smallest: int, largest: int) -> int:
-        """Leaves for a batch: the current tree, or in a share `mix` of batches any size so far."""
-        now = min(self.now, largest)
+    def draw(self, rng: np.random.Generator, mix: float, most: int) -> int:
+        """The longest input of a batch: that of the current stage, or in a share `mix` of batches of any so far.
+
+        Stages above `most` are validated on only.
+        """
+        trained = [longest for longest in self.stages[: self.stage + 1] if longest <= most]
         if rng.random() >= mix:
-            return now
-        sizes = now.bit_length() - smallest.bit_length() + 1
-        return smallest << int(rng.integers(sizes))
+            return trained[-1]
+        return trained[int(rng.integers(len(trained)))]
+
+
+def stages(first: int, last: int, growth: float) -> tuple[int, ...]:
+    """Lengths from `first` to `last`, each `growth` times the one before, to the integer below.
+
+    >>> stages(8, 32, growth=1.25)
+    (8, 10, 12, 15, 18, 22, 27, 32)
+    """
+    longest = [first]
+    while longest[-1] < last:
+        longest.append(min(max(int(growth * longest[-1]), longest[-1] + 1), last))
+    return tuple(longest)

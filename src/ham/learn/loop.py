@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Generator
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -23,7 +23,7 @@ from ham.config import Run, Training, from_dict
 from ham.errors import InputError, NotFinite
 from ham.evaluate import Score, evaluate
 from ham.learn.adam import Adam
-from ham.learn.curriculum import Curriculum
+from ham.learn.curriculum import Curriculum, stages
 from ham.learn.flat import FlatParameters
 from ham.learn.gradient import Gradient
 from ham.learn.objective import Examples
@@ -44,7 +44,8 @@ class Step:
 
     epoch: int
     batch: int
-    leaves: int
+    longest: int
+    """Rows of the longest inputs in this batch."""
     wrong: float
     """Share of sampled runs with a wrong bit, over the epoch so far."""
 
@@ -55,8 +56,8 @@ class Epoch:
 
     epoch: int
     phase: str
-    leaves: int
-    """Leaves of the tree that was trained and validated on."""
+    longest: int
+    """Rows of the longest inputs that were trained and validated on."""
     error: float
     """Validation error in percent of whole sequences."""
     bit_error: float
@@ -78,7 +79,8 @@ class Epoch:
 class Progress:
     """Where training stands; all of it goes into the saved state."""
 
-    leaves: int
+    stage: int = 0
+    """Of the curriculum."""
     epoch: int = 0
     batch: int = 0
     phase: Phase = "main"
@@ -86,19 +88,18 @@ class Progress:
     adam_steps: int = 0
     averaged_steps: int = 0
     since_better: int = 0
-    """Epochs since the validation error last improved, or the tree grew."""
+    """Epochs since the validation error last improved, or a stage began."""
     best: list[float] = field(default_factory=lambda: [0.0, -math.inf, -math.inf])
-    """Leaves, minus error, minus loss: compared in this order."""
+    """Longest input, minus error, minus loss: compared in this order."""
     sums: list[float] = field(default_factory=lambda: [0.0] * 4)
     """Loss, wrong, entropy and gradient norm over the epoch so far."""
     seconds: float = 0.0
 
-    def fits(self, settings: Training) -> bool:
+    def fits(self, settings: Training, curriculum: Curriculum) -> bool:
         """Whether training with these settings can stand here."""
         counts = (self.epoch, self.phase_began, self.adam_steps, self.averaged_steps, self.since_better)
         return (
-            settings.start <= self.leaves <= settings.leaves
-            and not self.leaves & (self.leaves - 1)
+            0 <= self.stage < len(curriculum.stages)
             and all(0 <= count < 1 << 53 for count in counts)
             and self.epoch <= settings.epochs
             and 0 <= self.batch <= settings.batches
@@ -129,13 +130,14 @@ def train(run: Run, folder: RunFolder) -> Generator[Step | Epoch, None, None]:
     best = average.clone()
     smallest = max(settings.start, capacity_for(task.shortest))
     largest = settings.train_up_to or settings.leaves
-    progress = Progress(leaves=smallest)
-    records: list[dict[str, Any]] = []
     if smallest > largest:
         raise InputError(f"{task.name} needs at least {smallest} leaves, got {largest}")
+    curriculum = Curriculum(stages(smallest, settings.leaves, settings.growth), settings.threshold)
+    progress = Progress()
+    records: list[dict[str, Any]] = []
 
     if (saved := folder.read_state()) is not None:
-        tensors, progress = _fitting(saved, flat, folder, settings)
+        tensors, progress = _fitting(saved, flat, folder, settings, curriculum)
         flat.load(tensors["weights"])
         average, best = tensors["average"], tensors["best"]
         adam.mean, adam.square, adam.steps = tensors["mean"], tensors["square"], progress.adam_steps
@@ -144,7 +146,7 @@ def train(run: Run, folder: RunFolder) -> Generator[Step | Epoch, None, None]:
             raise InputError(
                 f"{folder.path} is damaged: {progress.epoch} epochs were trained, {len(records)} are recorded"
             )
-    curriculum = Curriculum(progress.leaves, settings.leaves, settings.threshold)
+        curriculum = replace(curriculum, stage=progress.stage)
 
     def save() -> None:
         progress.adam_steps = adam.steps
@@ -161,11 +163,12 @@ def train(run: Run, folder: RunFolder) -> Generator[Step | Epoch, None, None]:
             while progress.batch < settings.batches:
                 number = progress.epoch * settings.batches + progress.batch
                 rng = np.random.default_rng([TRAINING, run.seed, number])
-                slots = leaves = curriculum.draw(rng, settings.mix, smallest, largest)
+                longest = curriculum.draw(rng, settings.mix, largest)
+                slots = leaves = capacity_for(longest)
                 if settings.cramped and rng.random() < settings.cramped:
                     leaves = max(leaves // 2, 1)
                 inputs = settings.batch // settings.runs
-                lengths = task.draw_lengths(rng, inputs, 1, slots)
+                lengths = task.draw_lengths(rng, inputs, 1, longest)
                 drawn = task.practice(rng, inputs, slots, lengths, varied=settings.varied, leaves=leaves)
                 examples = Examples.of(drawn.repeat(settings.runs))
                 timesteps = examples.counted.shape[1] * model.every
@@ -198,14 +201,14 @@ def train(run: Run, folder: RunFolder) -> Generator[Step | Epoch, None, None]:
                 whole = True
                 progress.seconds = seconds_before + time.monotonic() - started
                 if progress.batch % BATCHES_BETWEEN_REPORTS == 0:
-                    yield Step(progress.epoch, progress.batch, leaves, progress.sums[1] / progress.batch)
+                    yield Step(progress.epoch, progress.batch, longest, progress.sums[1] / progress.batch)
                 if time.monotonic() - saved_at > SECONDS_BETWEEN_STATES:
                     save()
                     saved_at = time.monotonic()
 
             whole = False
-            score = _validate(model, flat, average, task, run, progress, curriculum.now)
-            quality = [float(curriculum.now), -score.error, -score.loss]
+            score = _validate(model, flat, average, task, run, progress, curriculum.longest)
+            quality = [float(curriculum.longest), -score.error, -score.loss]
             is_best = quality > progress.best
             progress.since_better = 0 if quality[:2] > progress.best[:2] else progress.since_better + 1
             if is_best:
@@ -216,7 +219,7 @@ def train(run: Run, folder: RunFolder) -> Generator[Step | Epoch, None, None]:
             epoch = Epoch(
                 epoch=progress.epoch + 1,
                 phase=progress.phase,
-                leaves=curriculum.now,
+                longest=curriculum.longest,
                 error=score.error,
                 bit_error=score.bit_error,
                 loss=score.loss,
@@ -232,8 +235,8 @@ def train(run: Run, folder: RunFolder) -> Generator[Step | Epoch, None, None]:
             records.append(asdict(epoch))
 
             curriculum = curriculum.after(score.error / 100)
-            grew = curriculum.now > progress.leaves
-            progress.leaves = curriculum.now
+            grew = curriculum.stage > progress.stage
+            progress.stage = curriculum.stage
             progress.epoch += 1
             progress.batch, progress.sums = 0, [0.0] * 4
             settled = curriculum.complete and progress.since_better >= settings.patience
@@ -262,6 +265,7 @@ def _fitting(
     flat: FlatParameters,
     folder: RunFolder,
     settings: Training,
+    curriculum: Curriculum,
 ) -> tuple[dict[str, Tensor], Progress]:
     """A saved state, if it is one of this run's model and can be gone on from."""
     tensors, values = saved
@@ -274,20 +278,25 @@ def _fitting(
         if not torch.isfinite(tensor).all() or (name == "square" and bool((tensor < 0).any())):
             raise InputError(f"{refusal}: {name} holds values that training cannot make")
     progress = from_dict(Progress, values, refusal)
-    if not progress.fits(settings):
+    if not progress.fits(settings, curriculum):
         raise InputError(f"{refusal}: it stands at {values}")
     return tensors, progress
 
 
 def _validate(
-    model, flat: FlatParameters, average: Tensor, task, run: Run, progress: Progress, leaves: int
+    model, flat: FlatParameters, average: Tensor, task, run: Run, progress: Progress, longest: int
 ) -> Score:
-    """Error of the averaged weights on fresh examples of the current tree."""
+    """Error of the averaged weights on fresh examples of the current stage."""
     rng = np.random.default_rng([VALIDATION, run.seed, progress.epoch])
     with flat.borrowed(average):
         try:
             return evaluate(
-                model, task, leaves=leaves, lengths=(1, leaves), examples=run.training.validation, rng=rng
+                model,
+                task,
+                leaves=capacity_for(longest),
+                lengths=(1, longest),
+                examples=run.training.validation,
+                rng=rng,
             )
         except NotFinite as error:
             raise Diverged(f"validation after epoch {progress.epoch + 1}: {error}") from None

@@ -59,7 +59,7 @@ def of_seed(path: Path, examples: int) -> dict[str, Any]:
         errors[split] = evaluate_at(trained, leaves, examples=examples, rng=rng).error
     return {
         "seed": trained.run.seed,
-        "leaves": kept["leaves"],
+        "longest": kept["longest"],
         "validation": kept["error"],
         "loss": kept["loss"],
         "epochs": len(records),

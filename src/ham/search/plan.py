@@ -224,8 +224,8 @@ class Outcome:
 
     @property
     def reached(self) -> bool:
-        """Whether it was validated on the last tree of its curriculum."""
-        return self.best is not None and self.best["leaves"] == self.run.training.leaves
+        """Whether it was validated on the last stage of its curriculum."""
+        return self.best is not None and self.best["longest"] == self.run.training.leaves
 
     def succeeded(self, success: float) -> bool:
         return self.best is not None and self.reached and self.best["error"] <= success
@@ -262,15 +262,15 @@ def standings(records: Sequence[dict[str, Any]]) -> Iterator[dict[str, Any]]:
         yield {
             "epoch": record["epoch"],
             "seconds": record["seconds"],
-            **{name: best[name] for name in ("leaves", "error", "loss")},
-            "score": score(best["leaves"], best["error"]),
+            **{name: best[name] for name in ("longest", "error", "loss")},
+            "score": score(best["longest"], best["error"]),
         }
 
 
-def score(leaves: int, error: float) -> float:
-    """Curriculum progress and error in one number: any error on a larger tree beats none on a smaller.
+def score(longest: int, error: float) -> float:
+    """Curriculum progress and error in one number: any error on longer inputs beats none on shorter.
 
     >>> score(8, error=100.0) > score(4, error=0.0)
     True
     """
-    return math.log2(leaves) - error / 200
+    return math.log2(longest) - error / 200

@@ -72,7 +72,7 @@ def cells(outcome: Outcome) -> list[str]:
     measured = ["–"] * 4
     if best is not None:
         measured = [
-            str(best["leaves"]),
+            str(best["longest"]),
             f"{best['error']:.2f}%",
             f"{best['bit_error']:.4f}%",
             f"{best['loss']:.4f}",
@@ -131,18 +131,18 @@ def figure(path: Path, plan: Plan, outcomes: Sequence[Outcome]) -> bool:
     rows = math.ceil(len(names) / columns)
     page = Figure(figsize=(4 * columns, 3 * rows), layout="constrained")
     axes = page.subplots(rows, columns, squeeze=False, sharey=True).flat
-    trees = sorted({outcome.best["leaves"] for outcome in measured if outcome.best})
-    colours = colormaps["viridis_r"](np.linspace(0.15, 1, len(trees)))
+    stages = sorted({outcome.best["longest"] for outcome in measured if outcome.best})
+    colours = colormaps["viridis_r"](np.linspace(0.15, 1, len(stages)))
     for name, axis in zip(names, axes, strict=False):
         values = plan.space[name]
-        for leaves, colour in zip(trees, colours, strict=True):
-            of_tree = [outcome for outcome in measured if outcome.best and outcome.best["leaves"] == leaves]
+        for longest, colour in zip(stages, colours, strict=True):
+            of_stage = [outcome for outcome in measured if outcome.best and outcome.best["longest"] == longest]
             axis.plot(
-                [_place(values, outcome, name) for outcome in of_tree],
-                [outcome.best["error"] for outcome in of_tree if outcome.best],
+                [_place(values, outcome, name) for outcome in of_stage],
+                [outcome.best["error"] for outcome in of_stage if outcome.best],
                 "o",
                 color=colour,
-                label=f"n = {leaves}",
+                label=f"n = {longest}",
             )
         if isinstance(values, Choice):
             axis.set_xticks(range(len(values.options)), [shown(option) for option in values.options])
@@ -157,7 +157,7 @@ def figure(path: Path, plan: Plan, outcomes: Sequence[Outcome]) -> bool:
     for row in range(rows):
         page.axes[row * columns].set_ylabel("validation error, %")
     handles, labels = page.axes[0].get_legend_handles_labels()
-    page.legend(handles, labels, loc="outside upper center", ncols=len(trees), title="largest tree reached")
+    page.legend(handles, labels, loc="outside upper center", ncols=len(stages), title="largest tree reached")
     page.savefig(path, dpi=110)
     return True
 
@@ -177,7 +177,7 @@ def _record(plan: Plan, outcome: Outcome) -> dict[str, Any]:
         "seed": outcome.run.seed,
         "status": outcome.status,
         "settings": {name: setting(outcome.run, name) for name in plan.space},
-        **{name: _finite(best.get(name)) for name in ("leaves", "error", "bit_error", "loss", "epoch")},
+        **{name: _finite(best.get(name)) for name in ("longest", "error", "bit_error", "loss", "epoch")},
         "epochs": outcome.epochs,
         "seconds": outcome.seconds,
         "succeeded": outcome.succeeded(plan.success),

@@ -115,7 +115,7 @@ class Board:
                 if standing:
                     cells = [
                         str(standing["epoch"]),
-                        str(standing["leaves"]),
+                        str(standing["longest"]),
                         f"{standing['error']:.2f}%",
                         f"{standing['seconds']:.0f}",
                     ]
@@ -137,7 +137,7 @@ class Board:
             return f"{self._name(outcome.number)}: {outcome.status}, no epoch done"
         return (
             f"{self._name(outcome.number)}: {outcome.status} after {outcome.epochs} epochs, {outcome.seconds:.0f} s, "
-            f"n {best['leaves']}, error {best['error']:.2f}%"
+            f"n {best['longest']}, error {best['error']:.2f}%"
         )
 
 

@@ -39,14 +39,14 @@ def learning(runs: Mapping[str, Sequence[dict[str, Any]]]) -> Any:
             above.plot(epochs, [record["error"] for record in records], label=name, **look)
             faint = {**look, "linewidth": 0.8, "alpha": 0.6}
             above.plot(epochs, [record["train_error"] for record in records], **faint)
-            below.step(epochs, [record["leaves"] for record in records], where="mid", **look)
+            below.step(epochs, [record["longest"] for record in records], where="mid", **look)
         _percent_axis(above)
         above.set_ylabel("wrong sequences, %\n(thin: in training)")
         below.set_yscale("log", base=2)
-        sizes = sorted({record["leaves"] for records in runs.values() for record in records})
+        sizes = sorted({record["longest"] for records in runs.values() for record in records})
         below.set_yticks(sizes, [str(size) for size in sizes])
         below.minorticks_off()
-        below.set_ylabel("leaves")
+        below.set_ylabel("longest input")
         below.set_xlabel("epoch")
         above.legend()
     return figure
