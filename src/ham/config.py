@@ -132,7 +132,8 @@ class Training:
     """By what factor. With 2 the tree doubles each time, which is the paper's curriculum; below, inputs of several
     lengths have the same tree, the smallest that holds them."""
     restart: bool = False
-    """Begin again whenever inputs get longer: from the averaged weights, with the first learning rate and exploration."""
+    """Begin again whenever inputs get longer: from the averaged weights, with the first learning rate and
+    exploration."""
     mix: float = 0.3
     """Share of batches whose tree is drawn from all sizes so far instead of the current one."""
     varied: float = 0.0

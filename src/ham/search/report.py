@@ -136,7 +136,9 @@ def figure(path: Path, plan: Plan, outcomes: Sequence[Outcome]) -> bool:
     for name, axis in zip(names, axes, strict=False):
         values = plan.space[name]
         for longest, colour in zip(stages, colours, strict=True):
-            of_stage = [outcome for outcome in measured if outcome.best and outcome.best["longest"] == longest]
+            of_stage = [
+                outcome for outcome in measured if outcome.best and outcome.best["longest"] == longest
+            ]
             axis.plot(
                 [_place(values, outcome, name) for outcome in of_stage],
                 [outcome.best["error"] for outcome in of_stage if outcome.best],
