@@ -136,9 +136,8 @@ def _scale_start(run: Run, folder: RunFolder, *, only_search: bool) -> None:
     ]
     weights = torch.cat(scaled)
     nothing = torch.zeros_like(weights)
-    start = max(run.training.start, capacity_for(tasks.get(run.task).shortest))
     tensors = {"weights": weights, "average": weights, "best": weights, "mean": nothing, "square": nothing}
-    folder.write_state({name: tensor.clone() for name, tensor in tensors.items()}, {"leaves": start})
+    folder.write_state({name: tensor.clone() for name, tensor in tensors.items()}, {})
 
 
 def resident_megabytes() -> float:
