@@ -154,7 +154,7 @@ class Training:
     finish_decay: float = 0.9
     finish_reinforce: float = 2.0
     patience: int = 10
-    """The main phase ends after so many epochs on the last tree without a lower validation error."""
+    """The main phase ends after so many epochs on the last stage without a lower validation error."""
 
     def __post_init__(self) -> None:
         for name in ("start", "leaves"):
