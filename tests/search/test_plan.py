@@ -53,6 +53,7 @@ def outcome(number: int, *records: dict, status: str = "finished", message: str 
 @given(st.integers(0, 12), st.floats(0, 100), st.floats(0, 100))
 def test_any_error_on_a_larger_tree_beats_none_on_a_smaller(depth, error, smaller):
     assert score(2 << depth, error) > score(1 << depth, smaller)
+    assert score(depth + 2, error) > score(depth + 1, smaller)
     if error + 1e-6 < smaller:
         assert score(4, error) > score(4, smaller)
 

@@ -12,7 +12,6 @@ time, is continued by running the trials that have not ended.
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -273,4 +272,4 @@ def score(longest: int, error: float) -> float:
     >>> score(8, error=100.0) > score(4, error=0.0)
     True
     """
-    return math.log2(longest) - error / 200
+    return longest - error / 200
