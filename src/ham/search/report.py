@@ -159,7 +159,9 @@ def figure(path: Path, plan: Plan, outcomes: Sequence[Outcome]) -> bool:
     for row in range(rows):
         page.axes[row * columns].set_ylabel("validation error, %")
     handles, labels = page.axes[0].get_legend_handles_labels()
-    page.legend(handles, labels, loc="outside upper center", ncols=len(stages), title="longest inputs reached")
+    page.legend(
+        handles, labels, loc="outside upper center", ncols=len(stages), title="longest inputs reached"
+    )
     page.savefig(path, dpi=110)
     return True
 
