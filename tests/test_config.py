@@ -52,6 +52,8 @@ def of(cls):
 def test_a_run_survives_json(task, model, training, seed):
     if "ham" not in model.kind:
         training = dataclasses.replace(training, pull=0.0)
+    if not model.soft:
+        training = dataclasses.replace(training, tree_clip=0.0)
     run = Run(task, model, training, seed)
     text = run.to_json()
     assert Run.from_json(text, "here") == run
@@ -118,6 +120,11 @@ def test_what_is_wrong_is_named(path, value, message):
 def test_a_pull_is_for_models_with_a_tree(kind):
     with pytest.raises(InputError, match=r"training\.pull is for models with a tree"):
         Run("reverse", Architecture(kind), Training(pull=1e-4))
+
+
+def test_a_tree_is_clipped_only_if_attention_is_soft():
+    with pytest.raises(InputError, match=r"training\.tree_clip is for models with soft attention"):
+        Run("reverse", training=Training(tree_clip=6.0))
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "null", "3", '"run"', "{}", '{"format": 1}', "[" * 10**5])

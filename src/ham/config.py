@@ -145,6 +145,8 @@ class Training:
     pull: float = 0.0
     """Weight of h²/2, over the values h that JOIN makes in an example. Without it they grow from level to level, and a
     tree taller than those trained on looks like none of them."""
+    tree_clip: float = 0.0
+    """Soft attention only: the largest component of the gradient of an example's tree, at every timestep; 0 is any."""
 
     finish: int = 0
     """Epochs of the end phase for exactness, at the end of `epochs`: from the averaged weights,
@@ -215,6 +217,10 @@ class Run:
         _require(
             not self.training.pull or self.model.kind in ("lstm+ham", "raw-ham"),
             f"training.pull is for models with a tree, not for {self.model.kind}",
+        )
+        _require(
+            not self.training.tree_clip or self.model.soft,
+            "training.tree_clip is for models with soft attention (model.soft)",
         )
         _require(
             self.model.size * self.training.leaves <= LARGEST_MEMORY,

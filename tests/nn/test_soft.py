@@ -5,7 +5,10 @@ import math
 import pytest
 import torch
 
-from ham.nn import HAM, LSTMHAM, RawHAM, SoftHAM
+from ham.config import Training
+from ham.learn.flat import FlatParameters
+from ham.learn.gradient import Gradient
+from ham.nn import HAM, LSTMHAM, RawHAM, SoftHAM, State
 
 
 def soft_and_hard(size=4, dtype=torch.float32):
@@ -83,6 +86,45 @@ def test_gradcheck():
         return torch.stack(values), state.tree
 
     assert torch.autograd.gradcheck(run, [x, queries, *soft.parameters()], fast_mode=True)
+
+
+def test_a_clip_bounds_what_goes_back_from_tree_to_tree():
+    soft, _ = soft_and_hard(dtype=torch.float64)
+    x, queries = torch.randn(2, 4, 3, dtype=torch.float64), torch.randn(2, 2, 2, dtype=torch.float64)
+    x.requires_grad_()
+
+    def through(tree, query, after):
+        """The gradient of a timestep's tree, of what is read and of the tree after it."""
+        state = State(tree.detach().requires_grad_())
+        read = soft.attend(state, query)
+        loss = read.value.sum()
+        if after is not None:
+            loss = loss + (soft.update(state, read, query).tree * after).sum()
+        return torch.autograd.grad(loss, state.tree)[0]
+
+    first = soft.init(x).tree
+    second = soft.update(State(first), soft.attend(State(first), queries[0]), queries[0]).tree
+    whole = through(second, queries[1], None)
+    limit = whole.abs().max().item() / 2
+    of_first = through(first, queries[0], whole.clamp(-limit, limit)).clamp(-limit, limit)
+    right = torch.autograd.grad((first * of_first).sum(), x)[0]
+
+    def gradient():
+        state = soft.init(x)
+        read_first = soft.attend(state, queries[0])
+        state = soft.update(state, read_first, queries[0])
+        return torch.autograd.grad((read_first.value + soft.attend(state, queries[1]).value).sum(), x)[0]
+
+    assert not torch.allclose(gradient(), right)
+    soft.tree_clip = limit
+    torch.testing.assert_close(gradient(), right)
+
+
+def test_training_clips_an_examples_gradient_not_the_batchs():
+    model = LSTMHAM(3, 2, soft=True)
+    Gradient(model, FlatParameters(model), Training(batch=4, tree_clip=2.0))
+    assert isinstance(model.memory, SoftHAM)
+    assert model.memory.tree_clip == 0.5
 
 
 def saturate(memory):

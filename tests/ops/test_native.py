@@ -152,6 +152,14 @@ def test_a_pull_matches_float64(problem, pull):
 
 
 @settings(max_examples=15)
+@given(problems(decisions=("soft",)), st.sampled_from([1e-3, 0.1]), st.sampled_from([0.0, 0.1]))
+def test_a_clipped_tree_matches_float64(problem, clip, pull):
+    problem.model.memory.tree_clip = clip
+    problem.model.memory.join.pull = pull
+    assert_matches_float64(problem, final_tree=False)
+
+
+@settings(max_examples=15)
 @given(problems(decisions=("sampled", "greedy")))
 def test_decisions_match_the_reference(problem):
     """The same random numbers lead to the same leaves."""
@@ -425,6 +433,7 @@ class TestRefusals:
             timesteps=3,
             every=1,
             soft=False,
+            tree_clip=0.0,
         )
         for name, change in changes.items():
             arguments[name] = change(arguments[name])
@@ -453,6 +462,7 @@ class TestRefusals:
             ("uniforms", lambda x: x * torch.inf, "uniforms must be finite"),
             ("every", lambda x: 0, "every must be at least 1"),
             ("soft", lambda x: True, "soft attention decides nothing: uniforms must be None"),
+            ("tree_clip", lambda x: 1.0, "tree_clip is for soft attention, got 1.0 without it"),
             ("parameters", lambda x: x[:-1], "LSTM.HAM has 16 or 26 parameter tensors, got 25"),
             ("parameters", lambda x: [x[1], *x[1:]], "embed weight 1 must be a matrix"),
             ("parameters", lambda x: [*x[:8], torch.zeros(6, 7), *x[9:]], "search weight 1 must have shape"),

@@ -126,6 +126,7 @@ def episodes(draw):
         "timesteps": time,
         "every": every,
         "soft": soft,
+        "tree_clip": draw(st.sampled_from([0.0, 0.1])) if soft else 0.0,
         "keep": draw(st.booleans()),
         "final_tree": draw(st.booleans()),
     }

@@ -15,7 +15,7 @@ from ham.learn.estimators import LEAST_SQUARE
 from ham.learn.flat import FlatParameters
 from ham.learn.losses import LEAST_ENTROPY
 from ham.learn.objective import Examples, objective
-from ham.nn import HAM, Model
+from ham.nn import HAM, Model, SoftHAM
 from ham.ops import Episode, native_for
 
 if TYPE_CHECKING:
@@ -46,11 +46,13 @@ class Gradient:
     def __init__(self, model: Model, flat: FlatParameters, training: Training):
         self.model, self.flat, self.training = model, flat, training
         self._engine: native_training.Gradient | native_recurrent.Gradient | None = None
+        # The loss is a batch's mean; these settings speak of one example's.
         self.pull = training.pull / training.batch
-        if self.pull:
-            memory = model.get_submodule("memory")
-            assert isinstance(memory, HAM)
+        memory = getattr(model, "memory", None)
+        if isinstance(memory, HAM):
             memory.join.pull = self.pull
+        if isinstance(memory, SoftHAM):
+            memory.tree_clip = training.tree_clip / training.batch
 
     def of(
         self,

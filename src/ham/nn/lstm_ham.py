@@ -76,10 +76,9 @@ class LSTMHAM(Model):
                     None if self.soft else uniforms,
                     timesteps=timesteps,
                     every=self.every,
-                    soft=self.soft,
-                    pull=self.memory.join.pull,
                     keep=keep,
                     final_tree=final_tree,
+                    **self.memory.episode_options(),
                 )
             )
 

@@ -10,6 +10,7 @@ Any controller can drive it: whatever gives a query works. An access is Θ(log n
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -77,6 +78,10 @@ class HAM(nn.Module):
         self.join = Join(2 * size, size, hidden=hidden, depth=depth)
         self.search = MLP(size + query, 1, hidden=hidden, depth=depth)
         self.write = Write(size, query, hidden=hidden, depth=depth)
+
+    def episode_options(self) -> dict[str, Any]:
+        """What the engine has to know of this memory beside its parameters."""
+        return {"pull": self.join.pull}
 
     def init(
         self,

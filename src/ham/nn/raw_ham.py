@@ -63,10 +63,9 @@ class RawHAM(Model):
                     None if self.soft else uniforms,
                     leaves=leaves,
                     timesteps=timesteps,
-                    soft=self.soft,
-                    pull=self.memory.join.pull,
                     keep=keep,
                     final_tree=final_tree,
+                    **self.memory.episode_options(),
                 )
             )
 

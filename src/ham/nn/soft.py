@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import torch
 from jaxtyping import Bool, Float
@@ -27,7 +28,22 @@ class SoftRead(Read):
 
 
 class SoftHAM(HAM):
-    """HAM that attends to all leaves at once, each with the probability that HAM would access it."""
+    """HAM that attends to all leaves at once, each with the probability that HAM would access it.
+
+    Every timestep rewrites the whole tree, so a gradient that goes back from tree to tree can grow each time.
+    `tree_clip` bounds every component of it, at every timestep; 0 lets it grow.
+    """
+
+    tree_clip: float = 0.0
+
+    def episode_options(self) -> dict[str, Any]:
+        return {**super().episode_options(), "soft": True, "tree_clip": self.tree_clip}
+
+    def init(self, x, lengths=None, leaves=None) -> State:
+        return self._clipped(super().init(x, lengths, leaves))
+
+    def empty(self, batch: int, leaves: int) -> State:
+        return self._clipped(super().empty(batch, leaves))
 
     def leaf_probabilities(
         self, state: State, query: Float[Tensor, "batch query"]
@@ -67,4 +83,10 @@ class SoftHAM(HAM):
             p = p * taking_part
             join = partial(self.join, times=taking_part)
         queries = query[:, None].expand(-1, state.leaves, -1)
-        return State(reference.build(p * self.write(old, queries) + (1 - p) * old, join))
+        written = p * self.write(old, queries) + (1 - p) * old
+        return self._clipped(State(reference.build(written, join)))
+
+    def _clipped(self, state: State) -> State:
+        if self.tree_clip and state.tree.requires_grad:
+            state.tree.register_hook(lambda gradient: gradient.clamp(-self.tree_clip, self.tree_clip))
+        return state

@@ -16,7 +16,7 @@ class EpisodeCall(ctypes.Structure):
     _fields_ = [
         *_fields(c_int64, "batch leaves timesteps every bits width query hidden outputs depth"),
         *_fields(c_int64, "has_lstm taped threads"),
-        *_fields(c_float, "pull"),
+        *_fields(c_float, "pull tree_clip"),
         *_fields(POINTER(c_void_p), "parameters"),
         *_fields(c_void_p, "inputs lengths durations uniforms"),
         *_fields(c_void_p, "output_logits turn_logits turns leaf queries tree tape scratch"),

@@ -13,7 +13,7 @@ from ctypes import c_int64, c_void_p
 from dataclasses import dataclass
 from functools import cache
 from itertools import accumulate, pairwise
-from math import prod
+from math import isfinite, prod
 from typing import NamedTuple
 
 import torch
@@ -336,6 +336,7 @@ def lstm_ham_episode(
     every: int = 1,
     soft: bool = False,
     pull: float = 0.0,
+    tree_clip: float = 0.0,
     keep: bool = True,
     final_tree: bool = False,
 ) -> Results:
@@ -343,7 +344,7 @@ def lstm_ham_episode(
 
     Gives outputs, turn logits, turns, leaves, queries and the final tree; what was not asked for
     is empty (time 0), the tree None. The parameters come in the order of the modules. With `soft`
-    attention nothing is decided: no uniforms, turns of depth 0, and the likeliest leaves.
+    attention nothing is decided: no uniforms, turns of depth 0, and the likeliest leaves; `tree_clip` is `SoftHAM`'s.
     """
     sizes = lstm_ham_sizes(parameters)
     if inputs.dim() != 3:
@@ -366,6 +367,7 @@ def lstm_ham_episode(
         every,
         soft,
         pull,
+        tree_clip,
         keep,
         final_tree,
     )
@@ -382,6 +384,7 @@ def raw_ham_episode(
     every: int = 1,
     soft: bool = False,
     pull: float = 0.0,
+    tree_clip: float = 0.0,
     keep: bool = True,
     final_tree: bool = False,
 ) -> Results:
@@ -406,6 +409,7 @@ def raw_ham_episode(
         every,
         soft,
         pull,
+        tree_clip,
         keep,
         final_tree,
     )
@@ -423,6 +427,7 @@ def _run_episode(
     every: int,
     soft: bool,
     pull: float,
+    tree_clip: float,
     keep: bool,
     final_tree: bool,
 ) -> Results:
@@ -443,6 +448,10 @@ def _run_episode(
     check_range("durations", durations, 0, timesteps)
     if soft and uniforms is not None:
         raise InputError("soft attention decides nothing: uniforms must be None")
+    if tree_clip and not soft:
+        raise InputError(f"tree_clip is for soft attention, got {tree_clip} without it")
+    if not (isfinite(tree_clip) and tree_clip >= 0):
+        raise InputError(f"tree_clip must be finite and not negative, got {tree_clip}")
     if soft and leaves * timesteps > LARGEST:
         raise InputError(
             f"soft attention visits all leaves: leaves times timesteps must be at most {LARGEST:,}, "
@@ -457,8 +466,8 @@ def _run_episode(
 
     call = EpisodeCall(
         batch=batch, leaves=leaves, timesteps=timesteps, every=every, threads=torch.get_num_threads(),
-        pull=pull, inputs=_pointer(inputs), lengths=_pointer(lengths), durations=_pointer(durations),
-        uniforms=_pointer(uniforms), **sizes._asdict(),
+        pull=pull, tree_clip=tree_clip, inputs=_pointer(inputs), lengths=_pointer(lengths),
+        durations=_pointer(durations), uniforms=_pointer(uniforms), **sizes._asdict(),
     )  # fmt: skip
     held = (inputs, lengths, durations, uniforms)
     if _needs_tape(*parameters):

@@ -13,6 +13,7 @@ struct HamEpisode {
   int64_t bits, width, query, hidden, outputs, depth;
   int64_t has_lstm, taped, threads;
   float pull;                // weight of h^2 / 2 for every value h that JOIN makes
+  float tree_clip;           // soft attention: largest component of a tree's gradient at a timestep; 0: any
   const float* const* parameters;
   const float* inputs;       // LSTM+HAM: [leaves][bits], raw HAM: [timesteps][bits]
   const int64_t* lengths;    // LSTM+HAM only

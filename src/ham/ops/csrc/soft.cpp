@@ -330,6 +330,13 @@ void attend_backward(const Model& model, const Tape& tape, int64_t t, const Back
   });
 }
 
+// Nothing else holds the gradient of a tree that is passed on from timestep to timestep.
+void clip_tree(const HamEpisode& e, const BackwardScratch& scratch) {
+  if (e.tree_clip == 0.f) return;
+  for (int64_t i = 0; i < panel_floats(2 * e.leaves * e.width); i += kWidth)
+    store(scratch.tree + i, clamp(load(scratch.tree + i), -e.tree_clip, e.tree_clip));
+}
+
 void build_backward(const Model& model, const EpisodeChunk& chunk, const Tape& tape, const BackwardScratch& scratch,
                     float* gradients) {
   int64_t n = model.shape.leaves, d = model.shape.width, h = model.shape.hidden;
@@ -365,6 +372,7 @@ void backward_chunk(const HamEpisode& e, const Model& model, const EpisodeChunk&
     controller_backward(e, model, forest, chunk, tape, scratch, t);
     float* d_half = panel(scratch.search_half, step_at, model.search_width());
     attend_backward(model, tape, t, scratch, d_half, gradients);
+    clip_tree(e, scratch);
     if (shape.has_lstm) add_query_backward(model, model.search[0], scratch.d_query, d_half);
 
     if (step_at != 0) continue;
