@@ -53,7 +53,7 @@ def test_a_run_survives_json(task, model, training, seed):
     if "ham" not in model.kind:
         training = dataclasses.replace(training, pull=0.0)
     if not model.soft:
-        training = dataclasses.replace(training, tree_clip=0.0)
+        training = dataclasses.replace(training, tree_clip=0.0, in_order=0.0)
     run = Run(task, model, training, seed)
     text = run.to_json()
     assert Run.from_json(text, "here") == run
@@ -122,9 +122,10 @@ def test_a_pull_is_for_models_with_a_tree(kind):
         Run("reverse", Architecture(kind), Training(pull=1e-4))
 
 
-def test_a_tree_is_clipped_only_if_attention_is_soft():
-    with pytest.raises(InputError, match=r"training\.tree_clip is for models with soft attention"):
-        Run("reverse", training=Training(tree_clip=6.0))
+@pytest.mark.parametrize("name", ["tree_clip", "in_order"])
+def test_what_is_for_soft_attention_is_refused_without(name):
+    with pytest.raises(InputError, match=rf"training\.{name} is for models with soft attention"):
+        Run("reverse", training=Training(**{name: 1.0}))
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "null", "3", '"run"', "{}", '{"format": 1}', "[" * 10**5])

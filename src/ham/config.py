@@ -147,6 +147,9 @@ class Training:
     tree taller than those trained on looks like none of them."""
     tree_clip: float = 0.0
     """Soft attention only: the largest component of the gradient of an example's tree, at every timestep; 0 is any."""
+    in_order: float = 0.0
+    """Soft attention only: a symbol's loss counts e^(−in_order · the losses of all symbols before it). What follows a
+    mistake is read from a memory that the mistake has spoilt, and its gradient is noise."""
 
     finish: int = 0
     """Epochs of the end phase for exactness, at the end of `epochs`: from the averaged weights,
@@ -218,10 +221,11 @@ class Run:
             not self.training.pull or self.model.kind in ("lstm+ham", "raw-ham"),
             f"training.pull is for models with a tree, not for {self.model.kind}",
         )
-        _require(
-            not self.training.tree_clip or self.model.soft,
-            "training.tree_clip is for models with soft attention (model.soft)",
-        )
+        for name in ("tree_clip", "in_order"):
+            _require(
+                not getattr(self.training, name) or self.model.soft,
+                f"training.{name} is for models with soft attention (model.soft)",
+            )
         _require(
             self.model.size * self.training.leaves <= LARGEST_MEMORY,
             f"a memory holds at most {LARGEST_MEMORY:,} numbers, "

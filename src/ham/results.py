@@ -140,7 +140,7 @@ def seed_table(pairs: Sequence[tuple[Column, str]]) -> list[str]:
 def search_table() -> list[str]:
     """What was searched for the recipes, from the files that the searches left; equal spaces are told once."""
     lines = [
-        "| recipe | trials | epochs × batches | trained to | validated on | reached it | at most 1% | best | space |",
+        "| recipe | trials | epochs × batches | trained to | validated on | reached it | succeeded | best | space |",
         "|---" * 9 + "|",
     ]
     spaces: list[str] = []
@@ -157,7 +157,7 @@ def search_table() -> list[str]:
             training["train_up_to"] or training["leaves"],
             training["leaves"],
             summary["reached_last_tree"],
-            summary["succeeded"],
+            f"{summary['succeeded']} (at most {summary['success_at_most']:g}%)",
             f"{summary['best_error']:.3g}%",
             spaces.index(space) + 1,
         )

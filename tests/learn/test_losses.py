@@ -21,6 +21,16 @@ def test_log_probabilities_of_symbols():
     torch.testing.assert_close(log_prob, torch.tensor([expected]))
 
 
+def test_a_symbol_counts_as_much_as_those_before_it_are_right():
+    # With rate 1 the weight is the probability of all symbols before: 1, 1/2, 1/2 · 1/4.
+    log_prob = torch.tensor([[0.5, 0.25, 0.1]]).log().requires_grad_()
+    weights = losses.weights_in_order(log_prob, 1.0)
+    torch.testing.assert_close(weights, torch.tensor([[1.0, 0.5, 0.125]]))
+    assert not weights.requires_grad, "nothing is gained by being wrong early"
+    torch.testing.assert_close(losses.weights_in_order(log_prob, 2.0), weights.square())
+    assert losses.weights_in_order(log_prob, 0.0).tolist() == [[1.0, 1.0, 1.0]]
+
+
 def test_the_hamming_reward_is_the_share_of_right_bits():
     outputs = torch.tensor([[[1.0, -1.0, 2.0, 0.1], [1.0, 1.0, 1.0, 1.0], [1.0, 1.0, 1.0, 1.0]]])
     targets = torch.tensor([[[1.0, 0.0, 0.0, 1.0], [0.0, 0.0, 0.0, 1.0], [1.0, 1.0, 1.0, 1.0]]])

@@ -91,6 +91,12 @@ def test_a_model_that_decides_nothing_has_only_its_cross_entropy():
     soft = Episode(episode.outputs, none, none.bool(), episode.leaves, episode.queries)
     terms = objective(soft, examples, None, settings(), every=1, **FULL)
     assert terms.loss.item() == terms.cross_entropy
+    # In order, the first example's second symbol counts as much as the first one is right: with σ(2)^2 for rate 2.
+    ordered = objective(soft, examples, None, settings(in_order=2.0), every=1, **FULL)
+    weight = torch.sigmoid(torch.tensor(2.0)).item() ** 2
+    expected = -(log_sigmoid(2.0) + weight * log_sigmoid(-1.0) + log_sigmoid(1.0)) / 2
+    assert ordered.loss.item() == pytest.approx(expected)
+    assert ordered.cross_entropy == terms.cross_entropy
 
 
 def test_examples_run_to_their_last_counted_symbol():

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Literal
 
+import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 from torch.nn import functional as F
@@ -26,6 +27,12 @@ def symbol_log_prob(
 ) -> Float[Tensor, "batch symbols"]:
     """log p(y_i | A, x) of every symbol that counts."""
     return -F.binary_cross_entropy_with_logits(outputs, targets, reduction="none").sum(-1) * counted
+
+
+def weights_in_order(log_prob: Float[Tensor, "batch symbols"], rate: float) -> Float[Tensor, "batch symbols"]:
+    """How much each symbol counts: as much as those before it are right, e^(rate · their log-probability)."""
+    log_prob = log_prob.detach()
+    return torch.exp(rate * (log_prob.cumsum(1) - log_prob))
 
 
 def symbol_hits(

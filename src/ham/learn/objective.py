@@ -72,7 +72,8 @@ def objective(
     hits = losses.symbol_hits(episode.outputs.detach(), examples.targets, counted)
     wrong = float((hits < counted).any(-1).to(counted.dtype).mean())
     if depth == 0:
-        return Terms(cross_entropy, float(cross_entropy.detach()), 0.0, wrong)
+        weighted = log_prob * losses.weights_in_order(log_prob, training.in_order)
+        return Terms(-weighted.sum() / len(log_prob), float(cross_entropy.detach()), 0.0, wrong)
 
     time = torch.arange(episode.turn_logits.shape[1])
     ran = (time < (examples.asked * every)[:, None]).to(counted.dtype)

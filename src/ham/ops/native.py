@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import cache
 from itertools import accumulate, pairwise
 from math import isfinite, prod
-from typing import NamedTuple
+from typing import NamedTuple, TypedDict, Unpack
 
 import torch
 from torch import Tensor, nn
@@ -325,6 +325,23 @@ def padded(inputs: Tensor, leaves: int) -> Tensor:
 Results = tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor | None]
 
 
+class EpisodeOptions(TypedDict, total=False):
+    """What may be said of an episode beyond its data."""
+
+    every: int
+    """Timesteps of an output symbol, 1 by default."""
+    soft: bool
+    """Attend softly. Nothing is decided then: no uniforms, turns of depth 0, and the likeliest leaves."""
+    pull: float
+    """As `Join.pull`."""
+    tree_clip: float
+    """As `SoftHAM.tree_clip`."""
+    keep: bool
+    """Give more than the outputs, which is the default."""
+    final_tree: bool
+    """Give the tree after the last timestep."""
+
+
 def lstm_ham_episode(
     parameters: Sequence[Tensor],
     inputs: Tensor,
@@ -333,18 +350,12 @@ def lstm_ham_episode(
     uniforms: Tensor | None,
     *,
     timesteps: int,
-    every: int = 1,
-    soft: bool = False,
-    pull: float = 0.0,
-    tree_clip: float = 0.0,
-    keep: bool = True,
-    final_tree: bool = False,
+    **options: Unpack[EpisodeOptions],
 ) -> Results:
     """Run LSTM+HAM: inputs [batch, leaves, bits], uniforms [batch, timesteps, depth] or None: greedy.
 
     Gives outputs, turn logits, turns, leaves, queries and the final tree; what was not asked for
-    is empty (time 0), the tree None. The parameters come in the order of the modules. With `soft`
-    attention nothing is decided: no uniforms, turns of depth 0, and the likeliest leaves; `tree_clip` is `SoftHAM`'s.
+    is empty (time 0), the tree None. The parameters come in the order of the modules.
     """
     sizes = lstm_ham_sizes(parameters)
     if inputs.dim() != 3:
@@ -355,22 +366,7 @@ def lstm_ham_episode(
     check("lengths", lengths, (batch,), torch.int64)
     lengths = lengths.clone()
     check_range("lengths", lengths, 0, leaves)
-    return _run_episode(
-        parameters,
-        sizes,
-        inputs,
-        lengths,
-        durations,
-        uniforms,
-        leaves,
-        timesteps,
-        every,
-        soft,
-        pull,
-        tree_clip,
-        keep,
-        final_tree,
-    )
+    return _run_episode(parameters, sizes, inputs, lengths, durations, uniforms, leaves, timesteps, **options)
 
 
 def raw_ham_episode(
@@ -381,12 +377,7 @@ def raw_ham_episode(
     *,
     leaves: int,
     timesteps: int | None = None,
-    every: int = 1,
-    soft: bool = False,
-    pull: float = 0.0,
-    tree_clip: float = 0.0,
-    keep: bool = True,
-    final_tree: bool = False,
+    **options: Unpack[EpisodeOptions],
 ) -> Results:
     """Run raw HAM: inputs [batch, time, bits] are the queries; the rest as in `lstm_ham_episode`."""
     sizes = raw_ham_sizes(parameters)
@@ -397,22 +388,7 @@ def raw_ham_episode(
         raise InputError(f"{timesteps} timesteps need as many inputs, got {inputs.shape[1]}")
     inputs = inputs[:, :timesteps]
     check("inputs", inputs, (len(inputs), timesteps, sizes.bits))
-    return _run_episode(
-        parameters,
-        sizes,
-        inputs,
-        None,
-        durations,
-        uniforms,
-        leaves,
-        timesteps,
-        every,
-        soft,
-        pull,
-        tree_clip,
-        keep,
-        final_tree,
-    )
+    return _run_episode(parameters, sizes, inputs, None, durations, uniforms, leaves, timesteps, **options)
 
 
 def _run_episode(
@@ -424,12 +400,13 @@ def _run_episode(
     uniforms: Tensor | None,
     leaves: int,
     timesteps: int,
-    every: int,
-    soft: bool,
-    pull: float,
-    tree_clip: float,
-    keep: bool,
-    final_tree: bool,
+    *,
+    every: int = 1,
+    soft: bool = False,
+    pull: float = 0.0,
+    tree_clip: float = 0.0,
+    keep: bool = True,
+    final_tree: bool = False,
 ) -> Results:
     batch, depth = len(inputs), depth_of(leaves)
     if batch < 1:
