@@ -34,6 +34,12 @@ def test_cramped_questions_need_each_leaf_and_no_more_and_are_answered_right(nam
     assert_answered_right(task, cramped)
 
 
+@pytest.mark.parametrize("name", STRUCTURES)
+def test_a_data_structure_cannot_do_with_less_than_half_the_leaves(name):
+    with pytest.raises(InputError, match="32 operations need at least 16 leaves, got 15"):
+        tasks.get(name).practice(rng(), 4, 32, np.full(4, 32), leaves=15)
+
+
 def assert_answered_right(task, batch):
     for row in range(50):
         question = task.decode(batch.inputs[row])

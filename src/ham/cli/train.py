@@ -187,10 +187,10 @@ def _check(run: Run) -> None:
     if (least := capacity_for(task.shortest)) > run.training.leaves:
         raise InputError(f"{task.name} needs at least {least} leaves, got {run.training.leaves}")
     rng = np.random.default_rng()
-    slots = max(least, run.training.start)
+    # At least two, so that half of them are fewer: not every task can do with that.
+    slots = max(least, run.training.start, 2)
     lengths = task.draw_lengths(rng, 1, 1, slots)
-    # Whether the task can do with fewer leaves at all: how many does not matter.
-    leaves = 1 if run.training.cramped else slots
+    leaves = slots // 2 if run.training.cramped else slots
     task.practice(rng, 1, slots, lengths, varied=run.training.varied, leaves=leaves)
 
 

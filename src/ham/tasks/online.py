@@ -54,6 +54,8 @@ class Online(Task):
     def _drawn(self, rng, batch, n, lengths, *, leaves):
         """Questions that never need more than so many leaves, though no leaf is freed."""
         lengths = self.fitting(lengths, n)
+        if (longest := int(lengths.max(initial=0))) > 2 * leaves:
+            raise InputError(f"{longest} operations need at least {(longest + 1) // 2} leaves, got {leaves}")
         used = within(lengths, n)
         pops = self._pops(rng.random((batch, n)) * lengths[:, None] < np.arange(1, n + 1), leaves) & used
         pushes = used & ~pops
