@@ -161,6 +161,11 @@ class TestTrain:
         ham("train", "priority-queue", "--seed", 7, "--training.epochs", 1, *SMALL)
         assert runs.RunFolder("runs/priority_queue-7").run().task == "priority_queue"
 
+    @pytest.mark.parametrize("name", ["stack", "queue", "priority_queue"])
+    def test_cramped(self, ham, tmp_path, name):
+        cramped = ["--training.epochs", 2, "--training.cramped", 1, *SMALL]
+        assert ham("train", name, "--out", tmp_path / "run", *cramped)[0] == 0
+
     def test_recipe_from_a_file(self, ham, trained, tmp_path):
         again = tmp_path / "again"
         assert ham("train", "--recipe", trained / "config.json", "--out", again)[0] == 0
@@ -184,6 +189,7 @@ class TestTrain:
             "queue --model.kind lstm+ham",
             "add --training.start 2 --training.leaves 2",
             "sort --training.start 3",
+            "sort --training.start 1 --training.cramped 0.5",
             "sort --training.epochs 1.5",
             "sort --seed -1",
             "sort --tensorbored",
