@@ -117,9 +117,11 @@ def test_what_is_wrong_is_named(path, value, message):
 
 
 @pytest.mark.parametrize("kind", ["lstm", "lstm+a"])
-def test_a_pull_is_for_models_with_a_tree(kind):
+def test_what_is_for_models_with_a_tree_is_refused_without(kind):
     with pytest.raises(InputError, match=r"training\.pull is for models with a tree"):
         Run("reverse", Architecture(kind), Training(pull=1e-4))
+    with pytest.raises(InputError, match=r"model\.soft is for models with a tree"):
+        Architecture(kind, soft=True)
 
 
 @pytest.mark.parametrize("name", ["tree_clip", "in_order"])

@@ -8,9 +8,11 @@ import pytest
 
 from ham import reproduce
 from ham.cli import main
+from ham.config import Run, Training
 from ham.errors import InputError
 from ham.pretrained import command
-from ham.runs import load, shipped
+from ham.results import time_table
+from ham.runs import RunFolder, load, shipped
 
 
 def test_a_cell_of_the_table_with_all_its_files(tmp_path, capsys):
@@ -56,6 +58,22 @@ def test_a_document_with_every_result(tmp_path, capsys):
     for picture in ("results/length-stack.svg", "results/learning-stack.svg"):
         assert f"({picture})" in text
         assert (tmp_path / picture).stat().st_size > 1000
+
+
+def test_the_time_to_learn_is_when_the_last_tree_was_first_mastered(tmp_path):
+    quick, slow = RunFolder(tmp_path / "quick"), RunFolder(tmp_path / "slow")
+    for folder in (quick, slow):
+        folder.begin(Run("sort", training=Training(leaves=8, batches=300)))
+    rest = {"phase": "main", "best": True, "bit_error": 0.0, "loss": 1.0, "train_error": 0.0, "entropy": 0.0}
+    epochs = [
+        {"epoch": epoch, "longest": longest, "error": error, "seconds": 1.0, **rest}
+        for epoch, (longest, error) in enumerate([(4, 0.0), (8, 1.5), (8, 1.0), (8, 7.0), (8, 0.0)], 1)
+    ]
+    quick.write_metrics(epochs)
+    slow.write_metrics(epochs[:2])
+    table = time_table({"sort": {"lstm+ham": quick, "dham": slow}, "stack": {"raw-ham": quick}})
+    assert table[0] == "| task | lstm+ham | dham | raw-ham |"
+    assert table[2:] == ["| sort | 900 | not in 600 |  |", "| stack |  |  | 900 |"]
 
 
 def test_the_document_is_about_shipped_models(tmp_path, capsys):

@@ -27,6 +27,7 @@ LARGEST_MEMORY = 1 << 25
 """Numbers in the leaves of one memory, size × leaves."""
 
 Kind = Literal["lstm+ham", "raw-ham", "lstm", "lstm+a"]
+WITH_A_TREE = ("lstm+ham", "raw-ham")
 
 
 @dataclass(frozen=True)
@@ -51,6 +52,10 @@ class Architecture:
     def __post_init__(self) -> None:
         _require_in_range(self, "cells", "size", "hidden", "every")
         _require(self.depth in (1, 2), f"depth must be 1 or 2, got {self.depth}")
+        _require(
+            not self.soft or self.kind in WITH_A_TREE,
+            f"model.soft is for models with a tree, not for {self.kind}",
+        )
 
     def build(self, task: Task) -> Model:
         """The network for a task, with fresh weights from torch's global generator."""
@@ -113,7 +118,8 @@ class Training:
     normalise: bool = True
     """Divide advantages by their root mean square at each timestep."""
     entropy: Literal["inverse", "negative"] = "inverse"
-    """The exploration term: α/H(p), or the usual −αH(p)."""
+    """The exploration term: α/H(p), or the usual −αH(p). With soft attention, of every turn, times the probability
+    of coming to it."""
     exploration: float = 1.5e-3
     """Its weight α."""
     exploration_decay: float = 0.95
@@ -218,7 +224,7 @@ class Run:
     def __post_init__(self) -> None:
         _require(0 <= self.seed < 1 << 63, f"seed must lie in 0 … 2^63 - 1, got {self.seed}")
         _require(
-            not self.training.pull or self.model.kind in ("lstm+ham", "raw-ham"),
+            not self.training.pull or self.model.kind in WITH_A_TREE,
             f"training.pull is for models with a tree, not for {self.model.kind}",
         )
         for name in ("tree_clip", "in_order"):

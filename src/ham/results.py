@@ -22,6 +22,8 @@ from ham.view.plots import Measured
 TIMES_LONGER = (1, 2, 4, 8, 16, 32)
 SYMBOLS_FOR_A_POINT = 64_000
 """Longer inputs get fewer examples, so that every point of the curves costs about the same."""
+LEARNED = 1.0
+"""Percent of validation error on the last tree at which a task counts as learned."""
 SEARCHES = Path(__file__).parent / "recipes" / "searches"
 
 
@@ -37,12 +39,12 @@ def write_document(
     models = shipped_models()
     pictures = file.parent / "results"
     curves: dict[str, dict[str, list[Measured]]] = {}
-    logs: dict[str, dict[str, list[dict]]] = {}
+    logs: dict[str, dict[str, RunFolder]] = {}
     for column, task in pairs:
         name = recipe_of(column, task)
         if name in models:
             curves.setdefault(task, {})[column] = list(by_length(models[name], seed))
-            logs.setdefault(task, {})[column] = RunFolder(models[name]).metrics()
+            logs.setdefault(task, {})[column] = RunFolder(models[name])
         count(1)
     soft = recipes.get("sort-dham").training
     parts = [
@@ -62,9 +64,16 @@ def write_document(
         "A run has at most 100 epochs of 1,000 batches of 64 examples and sizes up to 32; DHAM, whose batches cost",
         f"Θ(n) times as much, {soft.epochs} of {soft.batches:,}. All settle by the same rule: after `patience` epochs",
         "on the last tree without a lower validation error. HAM and DHAM then have an end phase with a lower learning",
-        "rate, HAM's without exploration.",
+        "rate and without exploration.",
         "",
         *seed_table(pairs),
+        "",
+        "## Time to learn",
+        "",
+        "Batches of 64 after which the shipped model's validation error on its last tree was first at most",
+        f"{LEARNED:g}%.",
+        "",
+        *time_table(logs),
         "",
         "## Searches",
         "",
@@ -80,7 +89,8 @@ def write_document(
         parts += [*length_table(of_task), ""]
     parts += ["## Learning curves", ""]
     for task, by_column in logs.items():
-        plots.save(plots.learning(by_column), pictures, f"learning-{task}")
+        curves_of = {column: folder.metrics() for column, folder in by_column.items()}
+        plots.save(plots.learning(curves_of), pictures, f"learning-{task}")
         parts += [f"![{task}: validation error by epoch](results/learning-{task}.svg)", ""]
     write_whole(file, "\n".join(parts).encode())
 
@@ -138,6 +148,23 @@ def seed_table(pairs: Sequence[tuple[Column, str]]) -> list[str]:
     return lines
 
 
+def time_table(logs: Mapping[str, Mapping[str, RunFolder]]) -> list[str]:
+    columns = list(dict.fromkeys(column for by_column in logs.values() for column in by_column))
+    lines = [f"| task | {' | '.join(columns)} |", "|---" * (1 + len(columns)) + "|"]
+    for task, by_column in logs.items():
+        cells = [_time_of(by_column[column]) if column in by_column else "" for column in columns]
+        lines.append(f"| {task} | {' | '.join(cells)} |")
+    return lines
+
+
+def _time_of(folder: RunFolder) -> str:
+    training, metrics = folder.run().training, folder.metrics()
+    for epoch, record in enumerate(metrics, 1):
+        if record["longest"] == training.leaves and record["error"] <= LEARNED:
+            return f"{epoch * training.batches:,}"
+    return f"not in {len(metrics) * training.batches:,}"
+
+
 def search_table() -> list[str]:
     """What was searched for the recipes, from the files that the searches left; equal spaces are told once."""
     lines = [
@@ -173,4 +200,4 @@ def _range(values: Any) -> str:
     return " or ".join(map(str, bounds)) if kind == "choice" else f"{bounds[0]:g} … {bounds[1]:g} ({kind})"
 
 
-__all__ = ["by_length", "search_table", "seed_table", "write_document"]
+__all__ = ["by_length", "search_table", "seed_table", "time_table", "write_document"]

@@ -2,13 +2,18 @@
 
 import math
 
+import numpy as np
 import pytest
 import torch
 
+from ham import tasks
 from ham.config import Training
 from ham.learn.flat import FlatParameters
 from ham.learn.gradient import Gradient
+from ham.learn.objective import Examples
 from ham.nn import HAM, LSTMHAM, RawHAM, SoftHAM, State
+from ham.ops import entropy_of
+from ham.ops.episode import LEAST_ENTROPY
 
 
 def soft_and_hard(size=4, dtype=torch.float32):
@@ -125,6 +130,52 @@ def test_training_clips_an_examples_gradient_not_the_batchs():
     Gradient(model, FlatParameters(model), Training(batch=4, tree_clip=2.0))
     assert isinstance(model.memory, SoftHAM)
     assert model.memory.tree_clip == 0.5
+
+
+@pytest.mark.parametrize("entropy", ["inverse", "negative"])
+def test_a_decision_explores_as_often_as_it_is_come_to(entropy):
+    """The gradient of the explored loss is that of the loss and of Σ reach · term, the reach being a number."""
+    torch.manual_seed(0)
+    soft = SoftHAM(3, 2, size=3, hidden=4)
+    soft.entropy = entropy
+    state, query = soft.init(torch.randn(5, 4, 3)), torch.randn(5, 2)
+    active = torch.tensor([True, True, False, True, False])
+    weights = list(soft.search.parameters())
+
+    def gradient():
+        loss = soft.attend(state, query, active=active).value.square().sum()
+        return torch.autograd.grad(loss, weights, retain_graph=True)
+
+    without = gradient()
+    soft.exploration = 0.3
+    inner = torch.cat([state.tree[:, 1:4], query[:, None].expand(-1, 3, -1)], -1)
+    logits = soft.search(inner).squeeze(-1)
+    right = torch.sigmoid(logits[:, 0]).detach()
+    reach = torch.stack([torch.ones(5), 1 - right, right], 1)
+    h = entropy_of(logits)
+    term = 1 / (h + LEAST_ENTROPY) if entropy == "inverse" else -h
+    explored = torch.autograd.grad((0.3 * reach * term)[active].sum(), weights)
+    for found, plain, more in zip(gradient(), without, explored, strict=True):
+        torch.testing.assert_close(found, plain + more)
+
+
+def test_training_explores_softly_as_the_epoch_says():
+    torch.manual_seed(0)
+    task = tasks.get("reverse")
+    model = LSTMHAM(task.features, task.bits, cells=4, size=4, hidden=4, soft=True)
+    flat, training = FlatParameters(model), Training(batch=4)
+    examples = Examples.of(task.sample(np.random.default_rng(0), 4, 4, np.array([4, 3, 2, 4])))
+    gradient, nothing = Gradient(model, flat, training), torch.zeros(4, 8, 0)
+
+    def of(exploration):
+        gradient.of(examples, nothing, leaves=4, reinforce=1.0, exploration=exploration)
+        return flat.gradient.clone()
+
+    without, with_much = of(0.0), of(0.5)
+    assert not torch.allclose(without, with_much)
+    assert model.memory.exploration == 0.125, "of a batch's mean"
+    torch.testing.assert_close(of(0.25), (without + with_much) / 2)
+    assert torch.equal(of(0.0), without)
 
 
 def saturate(memory):

@@ -160,6 +160,13 @@ def test_a_clipped_tree_matches_float64(problem, clip, pull):
 
 
 @settings(max_examples=15)
+@given(problems(decisions=("soft",)), st.sampled_from([1e-3, 0.1]), st.sampled_from(["inverse", "negative"]))
+def test_soft_exploration_matches_float64(problem, exploration, entropy):
+    problem.model.memory.exploration, problem.model.memory.entropy = exploration, entropy
+    assert_matches_float64(problem, final_tree=False)
+
+
+@settings(max_examples=15)
 @given(problems(decisions=("sampled", "greedy")))
 def test_decisions_match_the_reference(problem):
     """The same random numbers lead to the same leaves."""
@@ -434,6 +441,8 @@ class TestRefusals:
             every=1,
             soft=False,
             tree_clip=0.0,
+            exploration=0.0,
+            entropy="inverse",
         )
         for name, change in changes.items():
             arguments[name] = change(arguments[name])
@@ -463,6 +472,8 @@ class TestRefusals:
             ("every", lambda x: 0, "every must be at least 1"),
             ("soft", lambda x: True, "soft attention decides nothing: uniforms must be None"),
             ("tree_clip", lambda x: 1.0, "tree_clip is for soft attention, got 1.0 without it"),
+            ("exploration", lambda x: 1.0, "exploration is for soft attention, got 1.0 without it"),
+            ("exploration", lambda x: -1.0, "exploration is for soft attention, got -1.0 without it"),
             ("parameters", lambda x: x[:-1], "LSTM.HAM has 16 or 26 parameter tensors, got 25"),
             ("parameters", lambda x: [x[1], *x[1:]], "embed weight 1 must be a matrix"),
             ("parameters", lambda x: [*x[:8], torch.zeros(6, 7), *x[9:]], "search weight 1 must have shape"),

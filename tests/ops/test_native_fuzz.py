@@ -127,6 +127,8 @@ def episodes(draw):
         "every": every,
         "soft": soft,
         "tree_clip": draw(st.sampled_from([0.0, 0.1])) if soft else 0.0,
+        "exploration": draw(st.sampled_from([0.0, 0.1])) if soft else 0.0,
+        "entropy": draw(st.sampled_from(["inverse", "negative"])),
         "keep": draw(st.booleans()),
         "final_tree": draw(st.booleans()),
     }

@@ -74,7 +74,7 @@ def test_every_bound_is_reached():
         ("sort", Architecture(), ["model.every", "training.discount", "training.finish"], ["model.cells"]),
         ("search", Architecture(), ["training.runs"], ["model.every"]),
         ("stack", Architecture(kind="raw-ham"), ["training.reinforce"], ["model.every", "model.cells"]),
-        ("sort", Architecture(soft=True), ["model.hidden"], ["training.reinforce", "training.exploration"]),
+        ("sort", Architecture(soft=True), ["training.exploration"], ["training.reinforce"]),
         ("sort", Architecture(kind="lstm"), ["model.cells"], ["model.hidden", "training.discount"]),
         ("sort", Architecture(kind="lstm+a"), ["model.cells"], ["training.runs"]),
     ],

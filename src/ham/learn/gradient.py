@@ -13,10 +13,10 @@ from torch import Tensor
 from ham.config import Training
 from ham.learn.estimators import LEAST_SQUARE
 from ham.learn.flat import FlatParameters
-from ham.learn.losses import LEAST_ENTROPY
 from ham.learn.objective import Examples, objective
 from ham.nn import HAM, Model, SoftHAM
 from ham.ops import Episode, native_for
+from ham.ops.episode import LEAST_ENTROPY
 
 if TYPE_CHECKING:
     from ham.ops import native_recurrent, native_training
@@ -51,8 +51,9 @@ class Gradient:
         memory = getattr(model, "memory", None)
         if isinstance(memory, HAM):
             memory.join.pull = self.pull
-        if isinstance(memory, SoftHAM):
-            memory.tree_clip = training.tree_clip / training.batch
+        self.soft = memory if isinstance(memory, SoftHAM) else None
+        if self.soft:
+            self.soft.tree_clip, self.soft.entropy = training.tree_clip / training.batch, training.entropy
 
     def of(
         self,
@@ -78,6 +79,8 @@ class Gradient:
                 )
                 return Cost(*cost)
 
+        if self.soft:
+            self.soft.exploration = exploration / self.training.batch
         episode = model(
             examples.inputs,
             examples.lengths,

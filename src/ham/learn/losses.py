@@ -6,18 +6,12 @@ over the batch.
 
 from __future__ import annotations
 
-from typing import Literal
-
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 from torch.nn import functional as F
 
-Entropy = Literal["inverse", "negative"]
-
-LEAST_ENTROPY = 1e-3
-"""Added to H in α/H. A decision saturated to p = 0 or 1 has H = 0; with this its pull back stays
-finite (at most α/(4·LEAST_ENTROPY) on the logit) and vanishes only when it is beyond float32's doubt."""
+from ham.ops.episode import Entropy, exploration_of
 
 
 def symbol_log_prob(
@@ -56,9 +50,8 @@ def reinforce_loss(
 def entropy_loss(
     entropies: Float[Tensor, "batch time depth"], ran: Float[Tensor, "batch time"], kind: Entropy
 ) -> Float[Tensor, ""]:
-    """The exploration term for α = 1: 1/H(p), which grows without bound as a decision gets sure, or −H(p)."""
-    terms = 1 / (entropies + LEAST_ENTROPY) if kind == "inverse" else -entropies
-    return (terms * ran[..., None]).sum() / len(entropies)
+    """The exploration term for α = 1."""
+    return (exploration_of(entropies, kind) * ran[..., None]).sum() / len(entropies)
 
 
 def baseline_loss(
@@ -93,8 +86,6 @@ def bits_wrong(
 
 
 __all__ = [
-    "LEAST_ENTROPY",
-    "Entropy",
     "baseline_loss",
     "bits_wrong",
     "entropy_loss",

@@ -88,9 +88,8 @@ class LSTMHAM(Model):
         updates = durations if final_tree else durations - 1
         record = Recorder(durations)
         for t in range(timesteps):
-            read = self.memory.attend(
-                state, h, uniforms=None if uniforms is None else uniforms[:, t], greedy=True
-            )
+            sampled = None if uniforms is None else uniforms[:, t]
+            read = self.memory.attend(state, h, uniforms=sampled, greedy=True, active=t < durations)
             record.reads.append(read)
             record.queries.append(h)
             h, c = self.controller(read.value, (h, c))

@@ -124,11 +124,13 @@ class HAM(nn.Module):
         uniforms: Float[Tensor, "batch depth"] | None = None,
         leaf: Int[Tensor, "batch"] | None = None,
         greedy: bool | None = None,
+        active: Bool[Tensor, "batch"] | None = None,
     ) -> Read:
         """Descend from the root to a leaf, guided by the query.
 
         Decisions are sampled in training mode and greedy in evaluation mode, unless `greedy`
         says otherwise; `uniforms` gives the random numbers to sample with; `leaf` forces the way.
+        `active` says who takes part, which matters to `SoftHAM.exploration` alone.
         """
         if state.spent:
             raise InputError(

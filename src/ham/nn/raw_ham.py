@@ -75,9 +75,8 @@ class RawHAM(Model):
         record = Recorder(asked)
         for t in range(timesteps):
             x = inputs[:, t]
-            read = self.memory.attend(
-                state, x, uniforms=None if uniforms is None else uniforms[:, t], greedy=True
-            )
+            sampled = None if uniforms is None else uniforms[:, t]
+            read = self.memory.attend(state, x, uniforms=sampled, greedy=True, active=t < asked)
             record.reads.append(read)
             record.queries.append(x)
             record.outputs.append(self.output(read.value))

@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.nn import functional as F
+
+Entropy = Literal["inverse", "negative"]
+"""The exploration term of a decision: 1/H, which grows without bound as it gets sure, or the usual −H."""
+
+LEAST_ENTROPY = 1e-3
+"""Added to H in α/H. A decision saturated to p = 0 or 1 has H = 0; with this its pull back stays
+finite (at most α/(4·LEAST_ENTROPY) on the logit) and vanishes only when it is beyond float32's doubt."""
 
 
 @dataclass(frozen=True)
@@ -53,3 +61,8 @@ def entropy_of(logits: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
     """
     doubt = -logits.abs()
     return F.softplus(doubt) - doubt * torch.sigmoid(doubt)
+
+
+def exploration_of(entropies: Float[Tensor, "*shape"], kind: Entropy) -> Float[Tensor, "*shape"]:
+    """The exploration term of decisions with these entropies, for α = 1."""
+    return 1 / (entropies + LEAST_ENTROPY) if kind == "inverse" else -entropies

@@ -15,8 +15,8 @@ class EpisodeCall(ctypes.Structure):
 
     _fields_ = [
         *_fields(c_int64, "batch leaves timesteps every bits width query hidden outputs depth"),
-        *_fields(c_int64, "has_lstm taped threads"),
-        *_fields(c_float, "pull tree_clip"),
+        *_fields(c_int64, "has_lstm taped threads entropy"),
+        *_fields(c_float, "exploration least_entropy pull tree_clip"),
         *_fields(POINTER(c_void_p), "parameters"),
         *_fields(c_void_p, "inputs lengths durations uniforms"),
         *_fields(c_void_p, "output_logits turn_logits turns leaf queries tree tape scratch"),

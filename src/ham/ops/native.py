@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import cache
 from itertools import accumulate, pairwise
 from math import isfinite, prod
-from typing import NamedTuple, TypedDict, Unpack
+from typing import NamedTuple, TypedDict, Unpack, get_args
 
 import torch
 from torch import Tensor, nn
@@ -22,8 +22,12 @@ from torch.autograd.function import once_differentiable
 
 from ham.errors import InputError
 from ham.ops import compiler, interface
+from ham.ops.episode import LEAST_ENTROPY, Entropy
 from ham.ops.interface import EpisodeCall, StepCall
 from ham.tree import depth_of
+
+ENTROPIES = get_args(Entropy)
+"""In the order of HamEntropy."""
 
 
 @dataclass(frozen=True)
@@ -336,6 +340,10 @@ class EpisodeOptions(TypedDict, total=False):
     """As `Join.pull`."""
     tree_clip: float
     """As `SoftHAM.tree_clip`."""
+    exploration: float
+    """As `SoftHAM.exploration`."""
+    entropy: Entropy
+    """As `SoftHAM.entropy`."""
     keep: bool
     """Give more than the outputs, which is the default."""
     final_tree: bool
@@ -405,6 +413,8 @@ def _run_episode(
     soft: bool = False,
     pull: float = 0.0,
     tree_clip: float = 0.0,
+    exploration: float = 0.0,
+    entropy: Entropy = "inverse",
     keep: bool = True,
     final_tree: bool = False,
 ) -> Results:
@@ -425,10 +435,11 @@ def _run_episode(
     check_range("durations", durations, 0, timesteps)
     if soft and uniforms is not None:
         raise InputError("soft attention decides nothing: uniforms must be None")
-    if tree_clip and not soft:
-        raise InputError(f"tree_clip is for soft attention, got {tree_clip} without it")
-    if not (isfinite(tree_clip) and tree_clip >= 0):
-        raise InputError(f"tree_clip must be finite and not negative, got {tree_clip}")
+    for name, value in (("tree_clip", tree_clip), ("exploration", exploration)):
+        if value and not soft:
+            raise InputError(f"{name} is for soft attention, got {value} without it")
+        if not (isfinite(value) and value >= 0):
+            raise InputError(f"{name} must be finite and not negative, got {value}")
     if soft and leaves * timesteps > LARGEST:
         raise InputError(
             f"soft attention visits all leaves: leaves times timesteps must be at most {LARGEST:,}, "
@@ -443,7 +454,8 @@ def _run_episode(
 
     call = EpisodeCall(
         batch=batch, leaves=leaves, timesteps=timesteps, every=every, threads=torch.get_num_threads(),
-        pull=pull, tree_clip=tree_clip, inputs=_pointer(inputs), lengths=_pointer(lengths),
+        pull=pull, tree_clip=tree_clip, exploration=exploration, entropy=ENTROPIES.index(entropy),
+        least_entropy=LEAST_ENTROPY, inputs=_pointer(inputs), lengths=_pointer(lengths),
         durations=_pointer(durations), uniforms=_pointer(uniforms), **sizes._asdict(),
     )  # fmt: skip
     held = (inputs, lengths, durations, uniforms)

@@ -23,7 +23,6 @@ from ham.tree import depth_of
 
 REWARDS = ("hamming", "log-probability")
 BASELINES = ("none", "learned", "leave-one-out")
-ENTROPIES = ("inverse", "negative")
 
 
 @dataclass(frozen=True)
@@ -42,7 +41,7 @@ class Options:
     def fill(self, objective: ObjectiveCall) -> None:
         objective.runs, objective.normalise = self.runs, self.normalise
         objective.reward, objective.baseline = REWARDS.index(self.reward), BASELINES.index(self.baseline)
-        objective.entropy, objective.discount = ENTROPIES.index(self.entropy), self.discount
+        objective.entropy, objective.discount = native.ENTROPIES.index(self.entropy), self.discount
         objective.least_entropy, objective.least_square = self.least_entropy, self.least_square
 
 

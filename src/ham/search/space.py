@@ -98,13 +98,16 @@ def default_space(base: Run, task: Task) -> Space:
     space |= {"model.hidden": Choice((20, 40, 60)), "model.depth": Choice((1, 2))}
     if base.model.kind == "lstm+ham" and task.every is None:
         space["model.every"] = Choice((1, 2))
+    exploration: Space = {
+        "training.exploration": Range(3e-4, 5e-3, log=True),
+        "training.exploration_decay": Range(0.9, 0.98),
+    }
     if base.model.soft:
-        return space
+        return space | exploration
     return {
         **space,
         "training.discount": Range(0.6, 1.0),
-        "training.exploration": Range(3e-4, 5e-3, log=True),
-        "training.exploration_decay": Range(0.9, 0.98),
+        **exploration,
         "training.reinforce": Range(0.5, 2.5),
         RUNS: Choice(tuple(runs for runs in (1, 4, 8) if settings.batch % runs == 0)),
         "training.finish": Choice(tuple({0, settings.epochs // 5})),

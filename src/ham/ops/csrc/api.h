@@ -12,6 +12,9 @@ struct HamEpisode {
   int64_t batch, leaves, timesteps, every;
   int64_t bits, width, query, hidden, outputs, depth;
   int64_t has_lstm, taped, threads;
+  int64_t entropy;           // soft attention: HamEntropy, the kind of the exploration term
+  float exploration;         // its weight; 0: none
+  float least_entropy;       // as in HamObjective
   float pull;                // weight of h^2 / 2 for every value h that JOIN makes
   float tree_clip;           // soft attention: largest component of a tree's gradient at a timestep; 0: any
   const float* const* parameters;

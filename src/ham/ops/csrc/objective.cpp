@@ -6,40 +6,10 @@
 #include <type_traits>
 
 #include "arena.h"
-#include "objective.h"
+#include "decision.h"
 
 namespace ham {
 namespace {
-
-// log(1 + e) for e in [0, 1], by the series of 2 atanh(e / (2 + e)): accurate near e = 0 too.
-HAM_INLINE Vec log1p_small(Vec e) {
-  Vec s = e / (e + 2.f);
-  Vec q = s * s;
-  Vec p = q * (1.f / 15) + 1.f / 13;
-  p = p * q + 1.f / 11;
-  p = p * q + 1.f / 9;
-  p = p * q + 1.f / 7;
-  p = p * q + 1.f / 5;
-  p = p * q + 1.f / 3;
-  p = p * q + 1.f;
-  return (s + s) * p;
-}
-
-HAM_INLINE Vec magnitude(Vec x) { return x < 0.f ? -x : x; }
-
-struct Logit {
-  Vec probability;  // sigmoid(x)
-  Vec doubt;        // sigmoid(-|x|)
-  Vec log1p;        // log(1 + exp(-|x|))
-};
-
-HAM_INLINE Logit of_logit(Vec x) {
-  SplitExp split = split_exp(clamp(-magnitude(x), -87.f, 0.f));
-  Vec e = split.power * split.rest + split.power;
-  Vec sure = 1.f / (1.f + e);
-  Vec doubt = e * sure;
-  return {x < 0.f ? doubt : sure, doubt, log1p_small(e)};
-}
 
 // Calls body(offset, count) on consecutive stretches of a vector, the count being a constant of
 // the type there, and on what remains.
@@ -216,8 +186,7 @@ Decisions decisions_pass(const HamObjective& o, const float* advantages, float* 
       Vec z = load_some(o.turn_logits + first + i, count), turn = load_some(o.turns + first + i, count);
       Vec pull = load_some(pulls + i, count);
       Logit l = of_logit(z);
-      Vec entropy = l.log1p + magnitude(z) * l.doubt;
-      Vec slope = -z * l.doubt * (1.f - l.doubt);  // of the entropy
+      auto [entropy, slope] = entropy_of(z, l);
       Vec against = turn > 0.5f ? z : -z;
       Vec log_prob = (against < 0.f ? against : Vec{}) - l.log1p;
       Vec inverse = 1.f / (entropy + o.least_entropy);

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 
+#include "decision.h"
 #include "episode.h"
 
 namespace ham {
@@ -19,6 +20,7 @@ struct Tape : ControllerTape {
   float* trees;          // [timestep][2 leaves][width]
   float* reach;          // [timestep][2 leaves]: the probability of coming by a node
   float* right;          // [timestep][leaves]: of going right at an inner node
+  float* logits;         // [timestep][leaves]: its logit
   float* mix;            // [timestep][leaves][2 width]
   float* join_hidden;    // [timestep][leaves][hidden]: of the JOINs that made this timestep's tree
   float* inputs;         // [leaf][bits]
@@ -33,6 +35,7 @@ struct Tape : ControllerTape {
     trees = arena.panels(made * 2 * n, d);
     reach = arena.panels(steps * 2 * n, 1);
     right = arena.panels(steps * n, 1);
+    logits = arena.panels(steps * n, 1);
     mix = arena.panels(updates * each, 2 * d);
     join_hidden = arena.panels(made * each, h);
     inputs = arena.panels(embeds, shape.bits);
@@ -47,6 +50,7 @@ struct Tape : ControllerTape {
     return reach + (at(t) * 2 * shape.leaves + node) * kLanes;
   }
   float* right_at(int64_t t, int64_t node) const { return right + (at(t) * shape.leaves + node) * kLanes; }
+  float* logit_at(int64_t t, int64_t node) const { return logits + (at(t) * shape.leaves + node) * kLanes; }
   // A layer's activations at a node: only backward looks at them again.
   float* activations(float* all, int64_t t, int64_t node, int64_t features) const {
     return all + at(t * shape.leaves + node) * panel_floats(features);
@@ -98,11 +102,11 @@ void attend_forward(const Model& model, const Tape& tape, int64_t t, const Forwa
   query_half(model, model.search[0], scratch.half, tape.query(t));
   for (int v = 0; v < kLanes; v += kWidth) store(tape.reach_at(t, 1) + v, splat(1.f));
   for (int64_t node = 1; node < n; ++node) {
-    float *right = tape.right_at(t, node), *below = tape.reach_at(t, 2 * node);
+    float *logit = tape.logit_at(t, node), *right = tape.right_at(t, node), *below = tape.reach_at(t, 2 * node);
     const float* here = tape.reach_at(t, node);
-    search_forward(model, right, scratch.hidden, tape.tree(t, node), scratch.half);
+    search_forward(model, logit, scratch.hidden, tape.tree(t, node), scratch.half);
     for (int v = 0; v < kLanes; v += kWidth) {
-      Vec p = sigmoid(load(right + v)), reach = load(here + v);
+      Vec p = sigmoid(load(logit + v)), reach = load(here + v);
       store(right + v, p);
       store(below + v, reach * (1.f - p));
       store(below + kLanes + v, reach * p);
@@ -113,7 +117,7 @@ void attend_forward(const Model& model, const Tape& tape, int64_t t, const Forwa
     add_scaled(tape.value(t), tape.reach_at(t, n + leaf), tape.leaf(t, leaf), model.shape.width);
 }
 
-// How much of a leaf is written: its probability, nothing in the lanes that have finished.
+// How often a node is come by: its probability, never in the lanes that have finished.
 struct alignas(64) Share {
   float lane[kLanes];
 
@@ -285,10 +289,24 @@ void write_all_backward(const Model& model, const Tape& tape, int64_t t, int64_t
   });
 }
 
+// Adds the gradient of the exploration term at a node, which counts as often as the node is come by,
+// in the first lanes only.
+void add_exploration(const HamEpisode& e, float* d_logit, const float* logit, const float* reach, int64_t lanes) {
+  if (e.exploration == 0.f) return;
+  Share share(reach, lanes);
+  for (int v = 0; v < kLanes; v += kWidth) {
+    Vec x = load(logit + v), weight = e.exploration * load(share.lane + v);
+    Entropy entropy = entropy_of(x, of_logit(x));
+    Vec inverse = 1.f / (entropy.nats + e.least_entropy);
+    Vec pull = e.entropy == kInverse ? weight * (inverse * inverse) * entropy.slope : weight * entropy.slope;
+    store(d_logit + v, load(d_logit + v) - pull);
+  }
+}
+
 // Adds what was read to the gradients of leaves and probabilities, takes the latter up the tree
 // and through SEARCH, which gives the gradients of the inner nodes.
-void attend_backward(const Model& model, const Tape& tape, int64_t t, const BackwardScratch& scratch,
-                     float* d_half, float* gradients) {
+void attend_backward(const HamEpisode& e, const Model& model, const Tape& tape, int64_t t, int64_t active,
+                     const BackwardScratch& scratch, float* d_half, float* gradients) {
   int64_t n = model.shape.leaves, d = model.shape.width, width = model.search_width();
   for (int64_t node = n; node < 2 * n; ++node) {
     const float *value = tape.tree(t, node), *reach = tape.reach_at(t, node);
@@ -319,6 +337,7 @@ void attend_backward(const Model& model, const Tape& tape, int64_t t, const Back
         Vec p = load(tape.right_at(t, node) + v), reach = load(tape.reach_at(t, node) + v);
         store(d_logit + v, reach * (load(below + kLanes + v) - load(below + v)) * p * (1.f - p));
       }
+      add_exploration(e, d_logit, tape.logit_at(t, node), tape.reach_at(t, node), active);
       float* hidden = panel(scratch.hidden, i, width);
       if (model.deep())
         node_forward<Finish::relu>(model, model.search[0], hidden, tape.tree(t, node), scratch.half);
@@ -330,7 +349,7 @@ void attend_backward(const Model& model, const Tape& tape, int64_t t, const Back
   });
 }
 
-// Nothing else holds the gradient of a tree that is passed on from timestep to timestep.
+// Of the whole tree, inner nodes and leaves: what this timestep hands to the one before it.
 void clip_tree(const HamEpisode& e, const BackwardScratch& scratch) {
   if (e.tree_clip == 0.f) return;
   for (int64_t i = 0; i < panel_floats(2 * e.leaves * e.width); i += kWidth)
@@ -371,7 +390,7 @@ void backward_chunk(const HamEpisode& e, const Model& model, const EpisodeChunk&
     zero_panel(scratch.d_value, width);
     controller_backward(e, model, forest, chunk, tape, scratch, t);
     float* d_half = panel(scratch.search_half, step_at, model.search_width());
-    attend_backward(model, tape, t, scratch, d_half, gradients);
+    attend_backward(e, model, tape, t, forest.active, scratch, d_half, gradients);
     clip_tree(e, scratch);
     if (shape.has_lstm) add_query_backward(model, model.search[0], scratch.d_query, d_half);
 
