@@ -46,7 +46,8 @@ def write_document(
             curves.setdefault(task, {})[column] = list(by_length(models[name], seed))
             logs.setdefault(task, {})[column] = RunFolder(models[name])
         count(1)
-    soft = recipes.get("sort-dham").training
+    soft = [recipes.get(name).training for name in recipes.names() if name.endswith("-dham")]
+    most = max(each.epochs * each.batches for each in soft)
     parts = [
         "# Results",
         "",
@@ -62,8 +63,8 @@ def write_document(
         "on lengths up to 32 is the one that is shipped.",
         "",
         "A run has at most 100 epochs of 1,000 batches of 64 examples and sizes up to 32; DHAM, whose batches cost",
-        f"Θ(n) times as much, {soft.epochs} of {soft.batches:,}. All settle by the same rule: after `patience` epochs",
-        "on the last tree without a lower validation error. HAM and DHAM then have an end phase with a lower learning",
+        f"Θ(n) times as much, at most {most:,} batches in all. All settle by the same rule: after `patience` epochs on",
+        "the last tree without a lower validation error. HAM and DHAM then have an end phase with a lower learning",
         "rate and without exploration.",
         "",
         *seed_table(pairs),
