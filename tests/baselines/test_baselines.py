@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from ham import tasks
+from ham import recipes, tasks
 from ham.baselines import AttentiveDecoder, EncoderDecoder
 from ham.config import Training
 from ham.learn.losses import whole_sequences_wrong
@@ -124,16 +124,17 @@ def test_attention_is_a_mean_over_the_rows_in_use():
     torch.testing.assert_close(context[1, 2], states[1, :2].mean(0))
 
 
-def test_the_size_that_exceeds_the_largest_ham():
+def test_every_recipe_exceeds_the_largest_ham():
     """The paper's rule: more parameters than the biggest of the HAM models."""
-    from ham.nn import LSTMHAM
 
-    def count(model):
-        return sum(p.numel() for p in model.parameters())
+    def count(name):
+        run = recipes.get(name)
+        return sum(p.numel() for p in run.model.build(tasks.get(run.task)).parameters())
 
-    largest = count(LSTMHAM(11, 11, hidden=40))
-    assert count(EncoderDecoder(10, 11, cells=48)) > largest
-    assert count(AttentiveDecoder(10, 11, cells=24)) > largest
+    largest = max(count(name) for name in recipes.HARD)
+    for task in recipes.SEQUENCES:
+        for kind in ("lstm", "lstm+a"):
+            assert count(f"{task}-{kind}") > largest, (task, kind)
 
 
 @BOTH
