@@ -30,5 +30,10 @@ def encoder_decoder(task: str) -> Run:
 
 
 def attentive(task: str) -> Run:
-    """The LSTM with attention of Table 1: 17 to 18 thousand parameters."""
-    return Run(task, Architecture(kind="lstm+a", cells=24), _GENTLY if task == "add" else _FOUND)
+    """The LSTM with attention of Table 1: 15 to 18 thousand parameters, and 46 thousand for Sort.
+
+    On Sort 24 cells came to 40 to 49% in validation (three seeds), the paper's model to 25%. It does not say how many
+    cells that has.
+    """
+    cells = 40 if task == "sort" else 24
+    return Run(task, Architecture(kind="lstm+a", cells=cells), _GENTLY if task == "add" else _FOUND)

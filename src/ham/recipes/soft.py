@@ -7,7 +7,7 @@ from dataclasses import replace
 from ham.config import Run, Training
 
 _COMPARING = ("merge", "sort", "priority_queue")
-"""Tasks whose turns compare keys, which takes longer to get right: in the searches, 15 to 23% wrong on 16 leaves where
+"""Tasks whose turns compare keys, which takes longer to get right: in the searches, 14 to 23% wrong on 16 leaves where
 the others were below 9%."""
 
 
