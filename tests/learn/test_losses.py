@@ -7,7 +7,7 @@ import torch
 
 from ham.learn import losses
 from ham.ops import entropy_of, log_prob_of
-from ham.ops.episode import LEAST_ENTROPY
+from ham.ops.episode import LEAST_ENTROPY, exploration_of
 
 LN3 = math.log(3)
 
@@ -61,9 +61,11 @@ def test_reinforce_by_hand():
 def test_entropy_terms_by_hand():
     entropies = torch.tensor([[[0.5, 0.25], [0.1, 0.1]]])
     ran = torch.tensor([[1.0, 0.0]])
-    assert losses.entropy_loss(entropies, ran, "negative").item() == -0.75
+    assert losses.exploration_loss(exploration_of(entropies, "negative"), ran).item() == -0.75
     inverse = 1 / (0.5 + LEAST_ENTROPY) + 1 / (0.25 + LEAST_ENTROPY)
-    torch.testing.assert_close(losses.entropy_loss(entropies, ran, "inverse"), torch.tensor(inverse))
+    torch.testing.assert_close(
+        losses.exploration_loss(exploration_of(entropies, "inverse"), ran), torch.tensor(inverse)
+    )
     assert abs(inverse - (2 + 4)) < 0.03, "the small constant leaves ordinary entropies as they are"
 
 
@@ -71,7 +73,7 @@ def test_entropy_terms_by_hand():
 @pytest.mark.parametrize("logit", [-1e4, -30.0, 0.0, 30.0, 1e4])
 def test_entropy_terms_are_finite_however_sure_a_decision_is(kind, logit):
     logits = torch.full((1, 1, 1), logit, requires_grad=True)
-    loss = losses.entropy_loss(entropy_of(logits), torch.ones(1, 1), kind)
+    loss = losses.exploration_loss(exploration_of(entropy_of(logits), kind), torch.ones(1, 1))
     loss.backward()
     assert torch.isfinite(loss)
     assert torch.isfinite(logits.grad).all()

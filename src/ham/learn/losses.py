@@ -11,8 +11,6 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 from torch.nn import functional as F
 
-from ham.ops.episode import Entropy, exploration_of
-
 
 def symbol_log_prob(
     outputs: Float[Tensor, "batch symbols bits"],
@@ -47,11 +45,11 @@ def reinforce_loss(
     return -(log_probs.sum(-1) * advantages.detach() * ran).sum() / len(log_probs)
 
 
-def entropy_loss(
-    entropies: Float[Tensor, "batch time depth"], ran: Float[Tensor, "batch time"], kind: Entropy
+def exploration_loss(
+    terms: Float[Tensor, "batch time depth"], ran: Float[Tensor, "batch time"]
 ) -> Float[Tensor, ""]:
-    """The exploration term for α = 1."""
-    return (exploration_of(entropies, kind) * ran[..., None]).sum() / len(entropies)
+    """The exploration terms of all decisions, for α = 1."""
+    return (terms * ran[..., None]).sum() / len(terms)
 
 
 def baseline_loss(
@@ -88,7 +86,7 @@ def bits_wrong(
 __all__ = [
     "baseline_loss",
     "bits_wrong",
-    "entropy_loss",
+    "exploration_loss",
     "reinforce_loss",
     "symbol_hits",
     "symbol_log_prob",

@@ -13,6 +13,7 @@ from ham.config import Training
 from ham.learn import losses
 from ham.learn.estimators import discounted_returns, leave_one_out, normalised
 from ham.ops import Episode
+from ham.ops.episode import exploration_of
 from ham.tasks import Batch
 
 
@@ -94,6 +95,7 @@ def objective(
     entropies = episode.entropies
     loss = loss + reinforce * losses.reinforce_loss(episode.log_probs, advantages, ran)
     if exploration > 0:
-        loss = loss + exploration * losses.entropy_loss(entropies, ran, training.entropy)
+        terms = exploration_of(entropies, training.entropy)
+        loss = loss + exploration * losses.exploration_loss(terms, ran)
     mean_entropy = (entropies.detach() * ran[..., None]).sum() / (ran.sum() * depth).clamp(min=1)
     return Terms(loss, float(cross_entropy.detach()), float(mean_entropy), wrong)
