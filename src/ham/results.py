@@ -65,7 +65,7 @@ def write_document(
         "A run has at most 100 epochs of 1,000 batches of 64 examples and sizes up to 32; DHAM, whose batches cost",
         f"Θ(n) times as much, at most {most:,} batches in all. All settle by the same rule: after `patience` epochs on",
         "the last tree without a lower validation error. HAM and DHAM then have an end phase with a lower learning",
-        "rate and without exploration.",
+        "rate and without exploration. Minutes are by the clock, of one thread; some runs shared their core.",
         "",
         *seed_table(pairs),
         "",
@@ -124,7 +124,7 @@ def length_table(of_task: Mapping[str, list[Measured]]) -> list[str]:
 
 def seed_table(pairs: Sequence[tuple[Column, str]]) -> list[str]:
     lines = [
-        "| model | seeds | test: mean, worst | longer: mean, worst | reach the paper | epochs | minutes of one core |",
+        "| model | seeds | test: mean, worst | longer: mean, worst | reach the paper | epochs | minutes |",
         "|---|---|---|---|---|---|---|",
     ]
     for column, task in pairs:
