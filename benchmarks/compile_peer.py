@@ -18,8 +18,8 @@ from torch import Tensor
 
 from ham.bench.timing import interleaved
 from ham.bench.work import Trainer, Work
-from ham.nn.memory import Read
-from ham.nn.model import Model, Recorder
+from ham.models.memory import Read
+from ham.models.model import Model, Recorder
 from ham.ops import set_backend
 
 

@@ -20,9 +20,9 @@ import torch
 from torch.profiler import ProfilerActivity, profile
 
 import ham
-from ham.nn import HAM, State
+from ham.core.tree import depth_of, path_to
+from ham.models import HAM, State
 from ham.ops import native
-from ham.tree import depth_of, path_to
 
 DOCUMENT = Path(__file__).parents[1] / "docs" / "complexity.md"
 FIGURE = DOCUMENT.with_suffix(".svg")

@@ -1,6 +1,6 @@
 """LSTM+HAM's training step in JAX, jit + scan: what the native engine is measured against.
 
-It computes what `ham.nn.LSTMHAM` and `ham.learn.objective` define, with the paper's settings
+It computes what `ham.models.LSTMHAM` and `ham.train.objective` define, with the paper's settings
 (Hamming reward, learned baseline, α/H), from the same parameters, batch and uniforms.
 
 Notable choices, each the faster of those tried: the whole batch, the time loop, clipping and
@@ -20,8 +20,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ham.learn.adam import EPSILON, MEAN_DECAY, SQUARE_DECAY
-from ham.learn.losses import LEAST_ENTROPY
+from ham.train.adam import EPSILON, MEAN_DECAY, SQUARE_DECAY
+from ham.train.losses import LEAST_ENTROPY
 
 
 def linear(p, name, x):
@@ -29,7 +29,7 @@ def linear(p, name, x):
 
 
 def mlp(p, name, x):
-    """Depth 2, as `ham.nn.mlp.MLP`."""
+    """Depth 2, as `ham.models.transformations.MLP`."""
     return linear(p, f"{name}.2", jax.nn.relu(linear(p, f"{name}.0", x)))
 
 
@@ -119,7 +119,7 @@ def episode(p, inputs, lengths, asked, uniforms):
 
 
 def loss(p, batch, *, discount, reinforce, exploration):
-    """As `ham.learn.objective.objective` with the learned baseline and without normalisation."""
+    """As `ham.train.objective.objective` with the learned baseline and without normalisation."""
     outputs, logits, turns, queries = episode(
         p, batch["inputs"], batch["lengths"], batch["asked"], batch["uniforms"]
     )
@@ -145,7 +145,7 @@ def loss(p, batch, *, discount, reinforce, exploration):
 
 
 def adam(p, gradients, mean, square, steps, rate, clip):
-    """Clip by the norm of all gradients, then Adam, as `ham.learn` does."""
+    """Clip by the norm of all gradients, then Adam, as `ham.train` does."""
     each = jax.tree_util.tree_map
     norm = jnp.sqrt(sum(jnp.square(g).sum() for g in gradients.values()))
     scale = jnp.minimum(1.0, clip / norm)
@@ -185,7 +185,7 @@ class Trainer:
 
 
 def padded(examples, uniforms, leaves):
-    """A batch of `ham.learn.objective.Examples` as arrays, n + 1 timesteps long."""
+    """A batch of `ham.train.objective.Examples` as arrays, n + 1 timesteps long."""
     symbols = leaves + 1
     missing = symbols - examples.counted.shape[1]
     arrays = {name: np.asarray(getattr(examples, name)) for name in ("inputs", "targets", "counted")}

@@ -16,9 +16,9 @@ import torch
 
 import ham
 from ham import recipes, tasks
-from ham.learn.flat import FlatParameters
-from ham.learn.gradient import Gradient
-from ham.learn.objective import Examples
+from ham.train.flat import FlatParameters
+from ham.train.gradient import Gradient
+from ham.train.objective import Examples
 
 MODELS = ("sort", "queue", "sort-dham", "queue-dham", "sort-lstm", "sort-lstm+a")
 BATCHES = 7

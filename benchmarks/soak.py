@@ -32,10 +32,10 @@ import torch
 import ham
 from ham import tasks
 from ham.config import Architecture, Run, Training
-from ham.learn.loop import Diverged, Epoch, train
+from ham.core.tree import capacity_for
 from ham.ops import native
 from ham.runs import RunFolder
-from ham.tree import capacity_for
+from ham.train.loop import Diverged, Epoch, train
 
 SOAK = 9
 """First word of every seed here; those of training, searches and plots are smaller."""

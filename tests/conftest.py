@@ -1,5 +1,7 @@
 """Under test every shape is checked; the engine is plain PyTorch unless a test asks for both."""
 
+import os
+
 import jaxtyping
 
 jaxtyping.install_import_hook("ham", "beartype.beartype")
@@ -9,6 +11,11 @@ import pytest  # noqa: E402
 import torch  # noqa: E402
 
 import ham  # noqa: E402
+from ham import tasks  # noqa: E402
+from ham.cli.view import shipped  # noqa: E402
+from ham.config import Architecture, Run  # noqa: E402
+from ham.runs import Trained  # noqa: E402
+from ham.view.page import KNOWN  # noqa: E402
 
 torch.set_num_threads(1)
 hypothesis.settings.register_profile(
@@ -47,3 +54,38 @@ def engine(request, plain_pytorch):
             pytest.skip(native.why_not())
     ham.set_backend(request.param)
     return request.param
+
+
+@pytest.fixture(scope="session")
+def untrained() -> list[Trained]:
+    """A model with random weights for every task, of different shapes."""
+    made = []
+    for number, name in enumerate(KNOWN):
+        task = tasks.get(name)
+        architecture = Architecture(
+            kind="raw-ham" if task.online else "lstm+ham",
+            size=6 if name == "sort4" else 20,
+            hidden=(20, 32)[number % 2],
+            depth=1 if name == "reverse" else 2,
+            every=2 if name == "add" else 1,
+        )
+        torch.manual_seed(number)
+        run = Run(name, architecture)
+        made.append(Trained(architecture.build(task).eval(), task, run))
+    return made
+
+
+@pytest.fixture(scope="session", params=["random weights", "shipped"])
+def models(request, untrained) -> list[Trained]:
+    if request.param == "random weights":
+        return untrained
+    return shipped() or pytest.skip("no model is shipped yet")
+
+
+@pytest.fixture
+def environment_as_it_was():
+    """A search on this machine tells Ray by the environment to keep to itself; the next test may want a cluster."""
+    before = dict(os.environ)
+    yield
+    os.environ.clear()
+    os.environ.update(before)

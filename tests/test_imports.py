@@ -9,27 +9,30 @@ import pytest
 
 SOURCE = Path(__file__).parents[1] / "src"
 
-# A module may import its own layer and those before it. The longest name that fits counts.
+# A folder may import those before it and none after it; ham/__init__.py names what is public.
 LAYERS = [
-    ["ham.errors", "ham.plain"],
-    ["ham.tree", "ham.tasks"],
-    ["ham.ops"],
-    ["ham.nn"],
-    ["ham.baselines"],
-    ["ham.config"],
-    ["ham.learn"],
-    ["ham.evaluate", "ham.runs"],
-    ["ham.learn.loop"],
-    ["ham"],
-    ["ham.cli", "ham.view.commands", "ham.search.commands", "ham.__main__"],
+    "ham.core",
+    "ham.tasks",
+    "ham.ops",
+    "ham.models",
+    "ham.config",
+    "ham.runs",
+    "ham.train",
+    "ham.use",
+    "ham.recipes",
+    "ham.view",
+    "ham.reproduce",
+    "ham.search",
+    "ham.bench",
+    "ham.cli",
+    "ham.__main__",
 ]
-LAYER_OF = {name: layer for layer, names in enumerate(LAYERS) for name in names}
 
 
 def layer_of(module):
-    while module not in LAYER_OF:
-        module = module.rpartition(".")[0]
-    return LAYER_OF[module]
+    """The place of a module's folder in the order; every module has one."""
+    (layer,) = [place for place, name in enumerate(LAYERS) if f"{module}.".startswith(f"{name}.")]
+    return layer
 
 
 def name_of(path):
@@ -38,6 +41,7 @@ def name_of(path):
 
 
 MODULES = {name_of(path): path for path in sorted(SOURCE.glob("ham/**/*.py"))}
+FOLDERS = {module.split(".")[1] for module in MODULES if module != "ham"}
 
 
 def imported(path):
@@ -51,21 +55,40 @@ def imported(path):
                 yield name if name in MODULES else node.module
 
 
+def test_the_order_names_every_folder():
+    assert {f"ham.{folder}" for folder in FOLDERS} == set(LAYERS)
+
+
 @pytest.mark.parametrize("module", [module for module in MODULES if module != "ham"])
 def test_imports_point_one_way(module):
     for other in imported(MODULES[module]):
-        assert layer_of(other) <= layer_of(module), f"{module} must not import {other}"
+        assert other == "ham" or layer_of(other) <= layer_of(module), f"{module} must not import {other}"
+
+
+def test_the_modules_of_a_folder_import_each_other_in_no_circle():
+    known = {name: set(imported(path)) & MODULES.keys() - {name} for name, path in MODULES.items()}
+    packages = {name for name, path in MODULES.items() if path.name == "__init__.py"}
+    left = {name: {other for other in others if other not in packages} for name, others in known.items()}
+    while free := [name for name, others in left.items() if not others & left.keys()]:
+        for name in free:
+            del left[name]
+    assert not left
 
 
 def test_an_import_against_the_order_would_be_found(tmp_path):
     wrong = tmp_path / "tree.py"
-    wrong.write_text("def late():\n    from ham.learn import loop\n")
-    assert list(imported(wrong)) == ["ham.learn.loop"]
-    assert layer_of("ham.learn.loop") > layer_of("ham.learn.losses") > layer_of("ham.tree")
+    wrong.write_text("def late():\n    from ham.train import loop\n")
+    assert list(imported(wrong)) == ["ham.train.loop"]
+    assert layer_of("ham.train.loop") > layer_of("ham.runs.folder") > layer_of("ham.core.tree")
+
+
+def test_a_module_outside_the_order_would_be_found():
+    with pytest.raises(ValueError, match="not enough values"):
+        layer_of("ham.somewhere")
 
 
 def test_losses_know_arrays_and_no_model():
-    for module in ("ham.learn.losses", "ham.learn.estimators", "ham.learn.curriculum"):
+    for module in ("ham.train.losses", "ham.train.estimators", "ham.train.curriculum"):
         assert not list(imported(MODULES[module]))
 
 
@@ -73,13 +96,17 @@ def test_the_view_reads_what_runs_left_and_never_a_model():
     for module, path in MODULES.items():
         if module.startswith("ham.view"):
             for other in imported(path):
-                assert not other.startswith(("ham.nn", "ham.ops", "ham.baselines", "ham.learn"))
+                assert not other.startswith(("ham.models", "ham.ops", "ham.train"))
 
 
 def test_tasks_know_nothing_of_torch():
     for module, path in MODULES.items():
         if module.startswith("ham.tasks"):
             assert "torch" not in path.read_text("utf-8")
+
+
+def test_shipped_models_are_data_alone():
+    assert not list(SOURCE.glob("ham/pretrained/**/*.py"))
 
 
 @pytest.mark.parametrize("module", ["ham", "ham.cli", "ham.config"])

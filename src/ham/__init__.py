@@ -10,25 +10,25 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 _HOMES = {
-    "HAM": "ham.nn",
-    "SoftHAM": "ham.nn",
-    "LSTMHAM": "ham.nn",
-    "RawHAM": "ham.nn",
-    "Model": "ham.nn",
+    "HAM": "ham.models",
+    "SoftHAM": "ham.models",
+    "LSTMHAM": "ham.models",
+    "RawHAM": "ham.models",
+    "Model": "ham.models",
     "Task": "ham.tasks",
-    "InputError": "ham.errors",
+    "InputError": "ham.core.errors",
     "set_backend": "ham.ops",
     "load": "ham.runs",
-    "solve": "ham.answer",
+    "solve": "ham.use.solve",
 }
 
 if TYPE_CHECKING:
-    from ham.answer import solve
-    from ham.errors import InputError
-    from ham.nn import HAM, LSTMHAM, Model, RawHAM, SoftHAM
+    from ham.core.errors import InputError
+    from ham.models import HAM, LSTMHAM, Model, RawHAM, SoftHAM
     from ham.ops import set_backend
     from ham.runs import load
     from ham.tasks import Task
+    from ham.use.solve import solve
 
 
 def __getattr__(name: str) -> Any:

@@ -15,12 +15,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import ham
-from ham.errors import InputError
-from ham.nn.lstm_ham import LSTMHAM
-from ham.nn.memory import HAM, forced
-from ham.nn.raw_ham import RawHAM
+from ham.core.errors import InputError
+from ham.core.tree import depth_of
+from ham.models.lstm_ham import LSTMHAM
+from ham.models.memory import HAM, forced
+from ham.models.raw_ham import RawHAM
 from ham.ops import Episode, native
-from ham.tree import depth_of
 
 pytestmark = pytest.mark.skipif(not native.available(), reason=native.why_not() or "available")
 

@@ -15,13 +15,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import ham
-from ham.baselines import AttentiveDecoder, EncoderDecoder
-from ham.baselines.recurrent import read_rows
-from ham.errors import InputError
-from ham.nn import HAM, LSTMHAM, RawHAM
-from ham.nn.memory import State, forced
+from ham.core.errors import InputError
+from ham.core.tree import depth_of
+from ham.models import HAM, LSTMHAM, AttentiveDecoder, EncoderDecoder, RawHAM
+from ham.models.memory import State, forced
+from ham.models.recurrent import read_rows
 from ham.ops import native, native_recurrent, native_training
-from ham.tree import depth_of
 from hostile import cases
 
 pytestmark = pytest.mark.skipif(not native.available(), reason=native.why_not() or "available")

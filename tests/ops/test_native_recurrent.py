@@ -15,13 +15,13 @@ from hypothesis import strategies as st
 from test_native import WIDTHS, assert_as_good
 
 import ham
-from ham.baselines import AttentiveDecoder, EncoderDecoder
 from ham.config import Training
-from ham.errors import InputError
-from ham.learn.flat import FlatParameters
-from ham.learn.gradient import Gradient
-from ham.learn.objective import Examples
+from ham.core.errors import InputError
+from ham.models import AttentiveDecoder, EncoderDecoder
 from ham.ops import native, native_recurrent
+from ham.train.flat import FlatParameters
+from ham.train.gradient import Gradient
+from ham.train.objective import Examples
 
 pytestmark = pytest.mark.skipif(not native.available(), reason=native.why_not() or "available")
 

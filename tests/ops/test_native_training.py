@@ -17,14 +17,14 @@ from torch import nn
 import ham
 from ham import tasks
 from ham.config import Architecture, Training
-from ham.errors import InputError
-from ham.learn.adam import Adam
-from ham.learn.flat import FlatParameters
-from ham.learn.gradient import Gradient, options_of
-from ham.learn.objective import Examples, objective
-from ham.nn.memory import forced
+from ham.core.errors import InputError
+from ham.models.memory import forced
 from ham.ops import Episode, native, native_training
 from ham.ops.interface import ObjectiveCall
+from ham.train.adam import Adam
+from ham.train.flat import FlatParameters
+from ham.train.gradient import Gradient, options_of
+from ham.train.objective import Examples, objective
 
 pytestmark = pytest.mark.skipif(not native.available(), reason=native.why_not() or "available")
 

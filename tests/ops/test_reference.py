@@ -7,7 +7,7 @@ import torch
 
 import ham
 from ham import ops
-from ham.errors import InputError
+from ham.core.errors import InputError
 from ham.ops import reference
 
 

@@ -24,9 +24,9 @@ import torch
 from tests.reliability.memory import resident
 
 from ham import recipes
-from ham.evaluate import evaluate_at
-from ham.learn.loop import Epoch, train
 from ham.runs import RunFolder, load
+from ham.train.evaluate import evaluate_at
+from ham.train.loop import Epoch, train
 
 
 def work(names: list[str], seeds: list[int], runs: Path) -> Iterator[str]:

@@ -27,9 +27,9 @@ import torch
 
 from ham import cli, runs
 from ham.config import Architecture, Run, Training
-from ham.learn import loop
 from ham.ops import native
 from ham.runs import CHECKPOINT, CONFIG, RunFolder
+from ham.train import loop
 
 TINY = Architecture(cells=4, size=4, hidden=4, depth=1)
 TRAINING = Training(

@@ -24,11 +24,11 @@ import torch
 import ham
 from ham import tasks
 from ham.config import Architecture, Run, Training
-from ham.evaluate import evaluate
-from ham.learn.loop import train
-from ham.nn import LSTMHAM
+from ham.models import LSTMHAM
 from ham.ops import native
 from ham.runs import RunFolder, load
+from ham.train.evaluate import evaluate
+from ham.train.loop import train
 
 PAGE = os.sysconf("SC_PAGE_SIZE")
 

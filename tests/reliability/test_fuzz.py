@@ -21,12 +21,12 @@ from ham import cli, runs, tasks
 from ham.cli import one_line
 from ham.cli.solve import _questions
 from ham.config import Architecture, Run, Training
-from ham.errors import InputError
-from ham.learn.loop import train
+from ham.core.errors import InputError
 from ham.runs import CHECKPOINT, METRICS, STATE, RunFolder
 from ham.search import plan as plans
 from ham.search import space as spaces
-from ham.trace import Trace, trace
+from ham.train.loop import train
+from ham.use.trace import Trace, trace
 from hostile import TEXTS, cases, questions, spoilt_bytes, spoilt_json, spoilt_tensors
 
 RUN = Run(

@@ -15,15 +15,15 @@ import pytest
 import torch
 
 from ham import tasks
-from ham.answer import solve
 from ham.config import Architecture, Run, Training
-from ham.errors import NotFinite
-from ham.evaluate import evaluate
-from ham.learn.flat import FlatParameters
-from ham.learn.gradient import Gradient
-from ham.learn.loop import Diverged, train
-from ham.learn.objective import Examples
+from ham.core.errors import NotFinite
 from ham.runs import RunFolder, Trained
+from ham.train.evaluate import evaluate
+from ham.train.flat import FlatParameters
+from ham.train.gradient import Gradient
+from ham.train.loop import Diverged, train
+from ham.train.objective import Examples
+from ham.use.solve import solve
 
 SOAK = Path(__file__).parents[2] / "benchmarks" / "soak.py"
 

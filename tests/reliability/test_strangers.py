@@ -15,13 +15,13 @@ import torch
 from ham import runs, tasks
 from ham.cli import main
 from ham.config import Architecture, Run, Training
-from ham.errors import InputError
-from ham.learn.loop import train
-from ham.plain import LARGEST_TEXT, read_bytes, read_json
+from ham.core.errors import InputError
+from ham.core.files import LARGEST_TEXT, read_bytes, read_json
 from ham.runs import CHECKPOINT, CONFIG, METRICS, STATE, RunFolder, load
 from ham.search.plan import Plan, SearchFolder
 from ham.search.space import from_file, merged
-from ham.trace import Trace
+from ham.train.loop import train
+from ham.use.trace import Trace
 from hostile import DEEP, packed
 
 RUN = Run(

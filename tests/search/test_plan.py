@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 
 from ham import tasks
 from ham.config import Architecture, Run, Training
-from ham.errors import InputError
-from ham.learn.loop import Epoch, train
+from ham.core.errors import InputError
 from ham.runs import CHECKPOINT, RunFolder, read_tensors
 from ham.search import report
 from ham.search.plan import Outcome, Plan, SearchFolder, outcomes, ranked, score, standings
 from ham.search.space import merged
+from ham.train.loop import Epoch, train
 
 TINY = Run(
     "reverse",

@@ -22,12 +22,16 @@ import pytest
 
 from ham import cli
 from ham.config import Run
-from ham.errors import InputError
+from ham.core.errors import InputError
 from ham.runs import read_tensors
 from ham.search.plan import SearchFolder, TrialFolder, outcomes
 
 pytest.importorskip("ray.tune")
-pytestmark = [pytest.mark.ray, pytest.mark.filterwarnings("ignore:unclosed file:ResourceWarning")]
+pytestmark = [
+    pytest.mark.ray,
+    pytest.mark.filterwarnings("ignore:unclosed file:ResourceWarning"),
+    pytest.mark.usefixtures("environment_as_it_was"),
+]
 
 PATIENCE = 300
 TRIALS = 4

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from ham import tasks
 from ham.config import Architecture, Run, Training
-from ham.errors import InputError
+from ham.core.errors import InputError
 from ham.search.space import (
     Choice,
     Range,

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from ham import tasks
-from ham.errors import InputError
+from ham.core.errors import InputError
 from ham.recipes import SEQUENCES, STRUCTURES
 from ham.tasks.online import PUSH
 

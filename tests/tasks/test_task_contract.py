@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from ham import tasks
-from ham.errors import InputError
+from ham.core.errors import InputError
 from ham.tasks.check import check
 from ham.tasks.registry import BUILT_IN
 

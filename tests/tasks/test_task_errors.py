@@ -3,7 +3,7 @@
 import pytest
 
 from ham import tasks
-from ham.errors import InputError
+from ham.core.errors import InputError
 
 WRONG = [
     ("reverse", "1 2 1024", "item 3 .* 1023, got 1024"),

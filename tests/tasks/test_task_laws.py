@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from ham import tasks
-from ham.errors import InputError
+from ham.core.errors import InputError
 
 RNG = np.random.default_rng
 

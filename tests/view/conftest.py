@@ -5,14 +5,10 @@ import shutil
 from pathlib import Path
 
 import pytest
-import torch
 
-from ham import tasks
-from ham.config import Architecture, Run
-from ham.runs import Trained
-from ham.trace import portable
-from ham.view.commands import shipped
-from ham.view.page import KNOWN, page
+from ham.cli.view import shipped
+from ham.use.trace import portable
+from ham.view.page import page
 
 ARTIFACTS = Path(__file__).parent / "artifacts"
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
@@ -39,32 +35,6 @@ def no_browser(reason: str) -> None:
     if os.environ.get("CI") == "true":
         pytest.fail(f"the page must be tested under CI, but {reason}")
     pytest.skip(reason)
-
-
-@pytest.fixture(scope="session")
-def untrained() -> list[Trained]:
-    """A model with random weights for every task, of different shapes."""
-    made = []
-    for number, name in enumerate(KNOWN):
-        task = tasks.get(name)
-        architecture = Architecture(
-            kind="raw-ham" if task.online else "lstm+ham",
-            size=6 if name == "sort4" else 20,
-            hidden=(20, 32)[number % 2],
-            depth=1 if name == "reverse" else 2,
-            every=2 if name == "add" else 1,
-        )
-        torch.manual_seed(number)
-        run = Run(name, architecture)
-        made.append(Trained(architecture.build(task).eval(), task, run))
-    return made
-
-
-@pytest.fixture(scope="session", params=["random weights", "shipped"])
-def models(request, untrained) -> list[Trained]:
-    if request.param == "random weights":
-        return untrained
-    return shipped() or pytest.skip("no model is shipped yet")
 
 
 @pytest.fixture(scope="session")

@@ -6,12 +6,12 @@ import json
 import numpy as np
 import pytest
 
+from ham.cli.plot import plot
 from ham.config import Run, Training
-from ham.errors import InputError
+from ham.core.errors import InputError
 from ham.runs import RECORD, RunFolder
-from ham.trace import traces
+from ham.use.trace import traces
 from ham.view.analysis import PAPER_INPUT, decipher, write_figure
-from ham.view.commands import plot
 from ham.view.plots import Measured, error_by_length, save
 
 

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from ham import tasks
-from ham.errors import InputError
-from ham.trace import Trace, traces
+from ham.core.errors import InputError
+from ham.use.trace import Trace, traces
 from ham.view.page import KNOWN
 
 CLOSE = 1e-4

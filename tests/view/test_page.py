@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from ham.trace import portable
+from ham.use.trace import portable
 from ham.view.page import KNOWN, page
 
 from .conftest import ARTIFACTS

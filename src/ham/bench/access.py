@@ -7,8 +7,8 @@ from collections.abc import Callable
 import torch
 from torch.nn import functional as F
 
-from ham import nn
-from ham.nn.memory import forced
+from ham import models
+from ham.models.memory import forced
 
 SIZE = 20
 ACCESSES = 8192
@@ -22,7 +22,7 @@ def access_jobs(leaves: int, accesses: int = ACCESSES) -> dict[str, Callable[[],
     descents decide as greedy ones do but are forced to random leaves: left to itself an untrained
     network visits few leaves, and they would stay in the cache.
     """
-    model = nn.RawHAM(SIZE, 1, size=SIZE, hidden=SIZE, depth=2)
+    model = models.RawHAM(SIZE, 1, size=SIZE, hidden=SIZE, depth=2)
     generator = torch.Generator().manual_seed(leaves)
     inputs = torch.randn(1, accesses + 1, SIZE, generator=generator)
     uniforms = forced(torch.randint(leaves, (1, accesses + 1), generator=generator), leaves)

@@ -19,7 +19,7 @@ from ham.bench.access import ACCESSES, access_jobs, softmax_job
 from ham.bench.flops import episode_flops, sgemm_jobs
 from ham.bench.timing import Job, interleaved, running_on
 from ham.bench.work import Trainer, Work
-from ham.errors import InputError
+from ham.core.errors import InputError
 from ham.ops import native
 
 _log = logging.getLogger("ham")

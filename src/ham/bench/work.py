@@ -11,10 +11,10 @@ from torch import Tensor
 
 from ham import tasks
 from ham.config import Architecture, Training
-from ham.learn.adam import Adam
-from ham.learn.flat import FlatParameters
-from ham.learn.gradient import Cost, Gradient
-from ham.learn.objective import Examples
+from ham.train.adam import Adam
+from ham.train.flat import FlatParameters
+from ham.train.gradient import Cost, Gradient
+from ham.train.objective import Examples
 
 BATCH = 50
 SETTINGS = Training.paper(batch=BATCH)
@@ -41,7 +41,7 @@ class Work:
 
 
 class Trainer:
-    """The model with Adam, as `ham.learn.loop` trains it; d = l = hidden = 20, depth 2."""
+    """The model with Adam, as `ham.train.loop` trains it; d = l = hidden = 20, depth 2."""
 
     def __init__(self) -> None:
         torch.manual_seed(0)

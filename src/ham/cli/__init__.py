@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ham.errors import InputError
+from ham.core.errors import InputError
 
 LONGEST_MESSAGE = 500
 
@@ -42,14 +42,14 @@ COMMANDS = {
     "train": Command("ham.cli.train:train", "train a model on a task", raw=True),
     "evaluate": Command("ham.cli.evaluate:evaluate", "measure the error of a trained model"),
     "solve": Command("ham.cli.solve:solve", "let a trained model answer your own questions"),
-    "view": Command("ham.view.commands:view", "watch the memory at work, in a page in your browser"),
-    "trace": Command("ham.view.commands:trace", "print what a model does, timestep by timestep"),
-    "plot": Command("ham.view.commands:plot", "plot runs: learning curves, entropy, error by length"),
-    "tune": Command("ham.search.commands:tune", "search for good hyper-parameters, on one machine or many"),
-    "sweep": Command("ham.search.commands:sweep", "train one recipe from many seeds"),
+    "view": Command("ham.cli.view:view", "watch the memory at work, in a page in your browser"),
+    "trace": Command("ham.cli.trace:trace", "print what a model does, timestep by timestep"),
+    "plot": Command("ham.cli.plot:plot", "plot runs: learning curves, entropy, error by length"),
+    "tune": Command("ham.cli.tune:tune", "search for good hyper-parameters, on one machine or many"),
+    "sweep": Command("ham.cli.sweep:sweep", "train one recipe from many seeds"),
     "reproduce": Command("ham.cli.reproduce:reproduce", "print the paper's tables from the shipped models"),
     "tasks": Command("ham.cli.tasks:tasks", "list the tasks"),
-    "check-task": Command("ham.cli.tasks:check_task", "say what is wrong with a task of your own"),
+    "check-task": Command("ham.cli.check_task:check_task", "say what is wrong with a task of your own"),
     "bench": Command("ham.cli.bench:bench", "measure speed beside PyTorch, torch.compile, JAX and attention"),
     "doctor": Command("ham.cli.doctor:doctor", "show what this installation runs on, and how fast"),
 }

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 
 import tyro
 
-from ham.errors import InputError
+from ham.core.errors import InputError
 
 Backend = Annotated[
     Literal["auto", "native", "reference"] | None,

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Annotated
 
 from ham.cli.arguments import optional
-from ham.errors import InputError
+from ham.core.errors import InputError
 
 
 def bench(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 
 from ham.cli.arguments import Backend
-from ham.errors import InputError
+from ham.core.errors import InputError
 
 THREADS = 1
 """PyTorch's many small operations are fastest on one thread."""

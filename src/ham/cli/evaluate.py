@@ -13,7 +13,7 @@ from tyro.conf import arg
 from ham.cli import engine
 from ham.cli.arguments import Backend, optional
 from ham.config import Run
-from ham.errors import InputError
+from ham.core.errors import InputError
 
 if TYPE_CHECKING:
     from ham.runs import Trained
@@ -87,13 +87,13 @@ def row(
     """One measurement, with the keys that `--json` documents."""
     import numpy as np
 
-    from ham import show
-    from ham.evaluate import evaluate_at, lengths_for
-    from ham.learn.loop import TEST
+    from ham.cli import terminal
+    from ham.train.evaluate import evaluate_at, lengths_for
+    from ham.train.loop import TEST
 
     low, high = lengths or lengths_for(leaves, trained.run.training.leaves)
     started = time.monotonic()
-    with show.counting(f"n = {leaves}", examples) as progress:
+    with terminal.counting(f"n = {leaves}", examples) as progress:
         score = evaluate_at(
             trained,
             leaves,
@@ -119,7 +119,7 @@ def row(
 
 def table(rows: list[dict[str, Any]]) -> None:
     """Print measurements for a person."""
-    from ham import show
+    from ham.cli import terminal
 
     cells = [
         (
@@ -127,15 +127,15 @@ def table(rows: list[dict[str, Any]]) -> None:
             ":".join(str(bound) for bound in dict.fromkeys(row["lengths"])),
             f"{row['examples']:,}",
             f"{row['wrong']:,}",
-            show.percent(row["error"]),
-            " – ".join(map(show.percent, row["error_interval"])),
+            terminal.percent(row["error"]),
+            " – ".join(map(terminal.percent, row["error_interval"])),
             f"{row['bit_error']:.4f}%",
             f"{row['seconds']:.1f}",
         )
         for row in rows
     ]
     columns = ("leaves", "lengths", "examples", "wrong", "error", "95% interval", "bit error", "seconds")
-    show.table(columns, cells, right=columns)
+    terminal.table(columns, cells, right=columns)
 
 
 def _range(text: str | None) -> tuple[int, int] | None:

@@ -13,11 +13,11 @@ from tyro.conf import arg
 
 from ham.cli import engine
 from ham.cli.arguments import Backend, optional
-from ham.errors import InputError
+from ham.core.errors import InputError
 
 if TYPE_CHECKING:
-    from ham.complexity import Cost
-    from ham.reproduce import Column
+    from ham.reproduce.complexity import Cost
+    from ham.reproduce.tables import Column
 
 TRAINING = "training"
 """Folder of the runs of `--train`, in that of the results."""
@@ -61,9 +61,9 @@ def reproduce(
         backend: engine to run on; by default $HAM_BACKEND, or auto.
         threads: threads to run on, or with --train runs side by side; by default one for each core.
     """
-    from ham import reproduce as tables
-    from ham import show
+    from ham.cli import terminal
     from ham.cli.evaluate import fresh_seed
+    from ham.reproduce import tables
 
     cores = threads or os.cpu_count() or 1
     engine.prepare(backend, cores)
@@ -77,7 +77,7 @@ def reproduce(
     seed = fresh_seed() if seed is None else seed
     found: list[tables.Cell] = []
     missing: set[str] = set()
-    with show.counting("cells", len(pairs) * len(tables.SPLITS)) as count:
+    with terminal.counting("cells", len(pairs) * len(tables.SPLITS)) as count:
         for name, _, cell in tables.cells(pairs, models, examples=examples, seed=seed):
             if cell is None:
                 missing.add(name)
@@ -94,7 +94,7 @@ def reproduce(
     print(f"{note}\n")
     texts = tables.texts(found, costs)
     for title, columns, rows in texts:
-        show.table((title, *columns), rows)
+        terminal.table((title, *columns), rows)
         print()
     if missing:
         print(f"Not shipped yet: {', '.join(sorted(missing))}.")
@@ -105,9 +105,9 @@ def reproduce(
     else:
         print(f"To look at: {tables.write_report(out, found, texts, models, note)}")
     if document is not None:
-        from ham.results import write_document
+        from ham.reproduce.document import write_document
 
-        with show.counting("lengths", len(pairs)) as count:
+        with terminal.counting("lengths", len(pairs)) as count:
             write_document(document, pairs, texts, note, seed, count)
         print(f"All results: {document}")
 
@@ -115,11 +115,12 @@ def reproduce(
 def _complexity() -> list[Cost]:
     import torch
 
-    from ham import complexity, show
+    from ham.cli import terminal
+    from ham.reproduce import complexity
 
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
-    with show.counting("complexity", len(complexity.PAPER)) as count:
+    with terminal.counting("complexity", len(complexity.PAPER)) as count:
         costs = []
         for cost in complexity.measured():
             costs.append(cost)
@@ -129,24 +130,25 @@ def _complexity() -> list[Cost]:
 
 
 def _figure(out: Path) -> None:
-    from ham import reproduce as tables
-    from ham import show
+    from ham.cli import terminal
+    from ham.reproduce import tables
 
     out.mkdir(parents=True, exist_ok=True)
     figure = tables.analysis(out)
     verdicts = figure.finding.by_node, figure.finding.sign_alone, figure.finding.guessing
     print(f"{figure.caption}\n")
-    show.table(
+    terminal.table(
         ("node", "right side told by the coordinate", "by its sign alone", "by guessing"),
-        [(str(node), *(show.percent(100 * by[node]) for by in verdicts)) for node in verdicts[0]],
+        [(str(node), *(terminal.percent(100 * by[node]) for by in verdicts)) for node in verdicts[0]],
     )
     print(f"\nWritten to {out}: analysis.png, analysis.svg.")
 
 
 def _trained(pairs: Sequence[tuple[Column, str]], seeds: int, folder: Path, workers: int) -> dict[str, Path]:
     """The models behind the cells, trained here; an estimate of the time comes first."""
-    from ham import retrain, show
-    from ham.reproduce import recipe_of
+    from ham.cli import terminal
+    from ham.reproduce import retrain
+    from ham.reproduce.tables import recipe_of
     from ham.runs import RunFolder
 
     if seeds < 1:
@@ -160,10 +162,10 @@ def _trained(pairs: Sequence[tuple[Column, str]], seeds: int, folder: Path, work
         )
         if unknown:
             print(f"Not counted, for want of a log: {', '.join(unknown)}.")
-        with show.counting("runs", len(todo)) as count:
+        with terminal.counting("runs", len(todo)) as count:
             for job, took in retrain.train_all(todo, workers):
                 kept = RunFolder(job.path).kept()
-                error = show.percent(kept["error"])
+                error = terminal.percent(kept["error"])
                 said = f"validation error {error} up to length {kept['longest']}, {_time(took)}"
                 print(f"{job.name}, seed {job.run.seed}: {said}", flush=True)
                 count(1)

@@ -16,12 +16,12 @@ from tyro.conf import arg
 from ham import tasks
 from ham.cli import engine
 from ham.cli.arguments import Backend, optional
-from ham.errors import InputError
-from ham.plain import LARGEST_TEXT, read_json
+from ham.core.errors import InputError
+from ham.core.files import LARGEST_TEXT, read_json
 from ham.tasks import Task
 
 if TYPE_CHECKING:
-    from ham.answer import Answer
+    from ham.use.solve import Answer
 
 Format = Literal["lines", "csv"]
 
@@ -58,7 +58,7 @@ def solve(
     if (question is None) == (file is None):
         raise InputError("give either a question or --file, as in: ham solve sort '7:1 3:9 7:2'")
     from ham import runs
-    from ham.answer import solve_all
+    from ham.use.solve import solve_all
 
     engine.prepare(backend, threads)
     judge = tasks.get(task)

@@ -15,18 +15,18 @@ from tyro.conf import FlagCreatePairsOff, Positional, arg
 from ham import recipes, tasks
 from ham.cli.arguments import Backend, optional, parse
 from ham.config import Architecture, Run, Training
-from ham.errors import InputError
+from ham.core.errors import InputError
 
 if TYPE_CHECKING:
-    from ham.learn.loop import Epoch, Step
     from ham.runs import RunFolder
+    from ham.train.loop import Epoch, Step
 
 COMMAND = "ham train"
 TEST_EXAMPLES = 2500
 
 
 @dataclass(frozen=True)
-class Way:
+class Execution:
     """How training is run and shown; none of it changes the result."""
 
     backend: Backend = None
@@ -51,7 +51,7 @@ class New:
     model: Architecture
     training: Training
     seed: int
-    way: Annotated[Way, arg(name="")]
+    execution: Annotated[Execution, arg(name="")]
     out: Annotated[Path | None, optional("DIR")] = None
     """Folder of the run; by default runs/TASK-SEED."""
     recipe: Annotated[str | None, optional("NAME_OR_FILE")] = None
@@ -64,7 +64,7 @@ class Resumed:
 
     resume: Annotated[Path, arg(metavar="DIR")]
     """Folder of the run."""
-    way: Annotated[Way, arg(name="")]
+    execution: Annotated[Execution, arg(name="")]
     task: Annotated[str | None, optional("FILE.PY:CLASS")] = None
     """Of a run whose task is in a file, where that is; runs that file's code."""
 
@@ -73,11 +73,11 @@ def train(argv: list[str]) -> int:
     """Start or resume a run and follow it to its end."""
     if any(word.partition("=")[0] == "--resume" for word in argv):
         resumed = _resumed(argv)
-        return _follow(None, resumed.resume, resumed.way, resumed.task)
+        return _follow(None, resumed.resume, resumed.execution, resumed.task)
     start = _defaults(argv)
-    new = parse(New, argv, COMMAND, New(start.task, start.model, start.training, start.seed, Way()))
+    new = parse(New, argv, COMMAND, New(start.task, start.model, start.training, start.seed, Execution()))
     run = Run(_canonical(new.task), new.model, new.training, new.seed)
-    return _follow(run, new.out or _folder_for(run), new.way)
+    return _follow(run, new.out or _folder_for(run), new.execution)
 
 
 def _resumed(argv: list[str]) -> Resumed:
@@ -113,7 +113,7 @@ def recipe_for(task: str) -> Run:
 def _recipe(name: str) -> Run:
     if name in recipes.names():
         return recipes.get(name)
-    from ham.runs import read_text
+    from ham.core.files import read_text
 
     if not Path(name).is_file():
         raise InputError(f"{name} is neither a recipe ({', '.join(recipes.names())}) nor a file")
@@ -137,16 +137,15 @@ def _folder_for(run: Run) -> Path:
     return Path("runs") / f"{run.task.rpartition(':')[2].lower()}-{run.seed}"
 
 
-def _follow(run: Run | None, path: Path, way: Way, task: str | None = None) -> int:
+def _follow(run: Run | None, path: Path, execution: Execution, task: str | None = None) -> int:
     """Train a new run in a folder, or without one the run that is there."""
-    from ham import show
-    from ham.cli import engine
-    from ham.learn import loop
+    from ham.cli import engine, terminal
     from ham.runs import RunFolder
+    from ham.train import loop
 
-    engine.prepare(way.backend, way.threads)
+    engine.prepare(execution.backend, execution.threads)
     folder = RunFolder(path)
-    if way.tensorboard:
+    if execution.tensorboard:
         _writer()
     if run is None:
         run = _there(folder, task)
@@ -158,14 +157,14 @@ def _follow(run: Run | None, path: Path, way: Way, task: str | None = None) -> i
         with folder.locked():
             done = _batches_done(folder, run)
             with closing(loop.train(run, folder)) as events:
-                logged = _logged(events, path, run) if way.tensorboard else events
-                show.training(logged, run, done)
+                logged = _logged(events, path, run) if execution.tensorboard else events
+                terminal.training(logged, run, done)
     except KeyboardInterrupt:
         again = f" --task {run.task}" if ".py:" in run.task else ""
         print(f"ham: stopped; continue with: {COMMAND} --resume {path}{again}", file=sys.stderr)
         return 130
     print(_summary(folder, run, path))
-    if way.evaluate:
+    if execution.evaluate:
         _evaluate(path, run)
     return 0
 
@@ -180,7 +179,7 @@ def _there(folder: RunFolder, task: str | None) -> Run:
 
 def _check(run: Run) -> None:
     """Refuse a run that cannot begin before anything is written."""
-    from ham.tree import capacity_for
+    from ham.core.tree import capacity_for
 
     task = tasks.get(run.task)
     run.model.build(task)

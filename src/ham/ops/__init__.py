@@ -13,7 +13,7 @@ from typing import Literal, get_args
 
 from torch import Tensor, float32
 
-from ham.errors import InputError
+from ham.core.errors import InputError
 from ham.ops.episode import Episode, entropy_of, log_prob_of
 
 Backend = Literal["auto", "native", "reference"]

@@ -20,11 +20,11 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from ham.errors import InputError
+from ham.core.errors import InputError
+from ham.core.tree import depth_of
 from ham.ops import compiler, interface
 from ham.ops.episode import LEAST_ENTROPY, Entropy
 from ham.ops.interface import EpisodeCall, StepCall
-from ham.tree import depth_of
 
 ENTROPIES = get_args(Entropy)
 """In the order of HamEntropy."""

@@ -2,7 +2,7 @@
 
 PyTorch runs them step by step, with a dozen small kernels each; here a whole sequence is one call,
 forward and one backward, on the panels that episodes use. What they compute is what the modules of
-`ham.baselines` define in plain PyTorch. The rows and the symbols fed back get no gradient: they are
+`ham.models` define in plain PyTorch. The rows and the symbols fed back get no gradient: they are
 data. As in `native`, all checking happens here, before any pointer is passed on.
 """
 
@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from ham.errors import InputError
+from ham.core.errors import InputError
 from ham.ops.interface import DecoderCall, ReaderCall, SequenceCall
 from ham.ops.native import (
     LARGEST,

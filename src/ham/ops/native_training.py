@@ -1,6 +1,6 @@
 """Training in C++: a batch's whole gradient in one call, and Adam's step in another.
 
-`ham.learn.objective` and `ham.learn.adam` define in PyTorch what is computed here. By way of
+`ham.train.objective` and `ham.train.adam` define in PyTorch what is computed here. By way of
 autograd the same takes half as long again: the engine needs two milliseconds for a batch, and every
 small tensor operation in between finds the caches full of other things.
 """
@@ -15,11 +15,11 @@ from math import isfinite, sqrt
 import torch
 from torch import Tensor
 
-from ham.errors import InputError
+from ham.core.errors import InputError
+from ham.core.tree import depth_of
 from ham.ops import native
 from ham.ops.interface import AdamCall, GradientCall, ObjectiveCall
 from ham.ops.native import Sizes
-from ham.tree import depth_of
 
 REWARDS = ("hamming", "log-probability")
 BASELINES = ("none", "learned", "leave-one-out")

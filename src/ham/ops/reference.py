@@ -19,7 +19,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from ham.tree import depth_of, leaf_of, path_to
+from ham.core.tree import depth_of, leaf_of, path_to
 
 
 def build(

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from functools import partial
 
 from ham.config import Run
-from ham.errors import InputError
+from ham.core.errors import InputError
 from ham.recipes import baselines, hard, soft
 
 HARD: dict[str, Callable[[], Run]] = {

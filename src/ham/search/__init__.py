@@ -5,7 +5,6 @@
     engine.py     the trials run by Ray Tune
     screen.py     what is shown meanwhile
     report.py     what is left at the end
-    commands.py   `ham tune` and `ham sweep`
 
 Ray decides when and where a trial runs, gives it another worker when it lost its own, and stops the
 hopeless ones. Everything that decides a result is ours and on disk: settings and seed of a trial

@@ -24,8 +24,8 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from ham.errors import InputError
-from ham.runs import read_text
+from ham.core.errors import InputError
+from ham.core.files import read_text
 from ham.search.plan import ERROR, Outcome, Plan, SearchFolder, TrialFolder, outcomes, standings
 from ham.search.screen import Board
 
@@ -42,7 +42,7 @@ OBJECT_STORE = 100 << 20
 
 
 @dataclass(frozen=True)
-class Way:
+class Resources:
     """Where and for how long a search runs; none of it changes what a trial is."""
 
     address: str | None = None
@@ -63,7 +63,7 @@ class Way:
             )
 
 
-def run(folder: SearchFolder, plan: Plan, way: Way, screen: Board) -> None:
+def run(folder: SearchFolder, plan: Plan, resources: Resources, screen: Board) -> None:
     """Run the trials that have not ended yet, until they have or the time is over; Ray is connected."""
     from ray import tune
 
@@ -71,16 +71,16 @@ def run(folder: SearchFolder, plan: Plan, way: Way, screen: Board) -> None:
     open_numbers = sorted(set(plan.numbers) - {outcome.number for outcome in done})
     scheduler = tune.schedulers.FIFOScheduler() if plan.sweep else _halving(folder, plan, done)
     tuner = tune.Tuner(
-        tune.with_resources(trial, {"cpu": way.cores}),
+        tune.with_resources(trial, {"cpu": resources.cores}),
         param_space={
             "folder": str(folder.path),
-            "cores": way.cores,
+            "cores": resources.cores,
             "number": tune.grid_search(open_numbers),
         },
         tune_config=tune.TuneConfig(
             scheduler=scheduler,
-            max_concurrent_trials=way.workers,
-            time_budget_s=None if way.hours is None else way.hours * 3600,
+            max_concurrent_trials=resources.workers,
+            time_budget_s=None if resources.hours is None else resources.hours * 3600,
             reuse_actors=True,
             trial_name_creator=_name_of,
             trial_dirname_creator=_name_of,
@@ -103,7 +103,7 @@ def trial(config: dict[str, Any]) -> None:
     from ray import tune
 
     import ham
-    from ham.learn.loop import Diverged, Epoch, train
+    from ham.train.loop import Diverged, Epoch, train
 
     folder = SearchFolder(config["folder"])
     if not folder.path.is_dir():
@@ -240,23 +240,23 @@ def _name_of(trial: Any) -> str:
 
 
 @contextmanager
-def connected(way: Way) -> Iterator[None]:
+def connected(resources: Resources) -> Iterator[None]:
     """A connection to the cluster at an address, or a Ray of our own on this machine's loopback."""
-    ray = import_ray(way)
+    ray = import_ray(resources)
     quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.CRITICAL}
-    if way.address is None:
-        cpus = (way.workers * way.cores) if way.workers else (os.cpu_count() or 1)
-        if way.cores > cpus:
-            raise InputError(f"a trial on {way.cores} cores cannot run on this machine's {cpus}")
+    if resources.address is None:
+        cpus = (resources.workers * resources.cores) if resources.workers else (os.cpu_count() or 1)
+        if resources.cores > cpus:
+            raise InputError(f"a trial on {resources.cores} cores cannot run on this machine's {cpus}")
         quiet |= {"num_cpus": cpus, "include_dashboard": False, "object_store_memory": OBJECT_STORE}
         ray.init(address="local", **quiet)
     else:
         try:
-            _reach(way.address)
-            ray.init(address=way.address, **quiet)
+            _reach(resources.address)
+            ray.init(address=resources.address, **quiet)
         except (OSError, RuntimeError, ValueError) as error:
             raise InputError(
-                f"no Ray cluster can be used at {way.address}: {error}; start one with: ray start --head"
+                f"no Ray cluster can be used at {resources.address}: {error}; start one with: ray start --head"
             ) from None
     try:
         yield
@@ -271,7 +271,7 @@ def _reach(address: str) -> None:
         socket.create_connection((host, int(port)), SECONDS_TO_ANSWER).close()
 
 
-def import_ray(way: Way) -> Any:
+def import_ray(resources: Resources) -> Any:
     """Ray, told before it is imported to be quiet, to phone nobody and to stay on this machine."""
     settings = {
         "RAY_USAGE_STATS_ENABLED": "0",
@@ -283,7 +283,7 @@ def import_ray(way: Way) -> Any:
         "TUNE_GLOBAL_CHECKPOINT_S": "3600",
         "TUNE_WARN_EXCESSIVE_EXPERIMENT_CHECKPOINT_SYNC_THRESHOLD_S": "0",
     }
-    if way.address is None:
+    if resources.address is None:
         # In spite of its name this is what keeps every process of Ray's on the loopback, on any system.
         settings["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"
         if "RAY_AUTH_MODE" not in os.environ:

@@ -19,11 +19,12 @@ from typing import Any, Literal
 
 from ham import tasks
 from ham.config import FORMAT, Run
-from ham.errors import InputError
-from ham.runs import CONFIG, RunFolder, quality, read_text, write_whole
+from ham.core.errors import InputError
+from ham.core.files import read_text, write_whole
+from ham.core.tree import capacity_for
+from ham.runs import CONFIG, RunFolder, quality
 from ham.search import space as spaces
 from ham.search.space import Space
-from ham.tree import capacity_for
 
 PLAN, END, ERROR = "search.json", "end.json", "error.txt"
 MOST_TRIALS = 100_000

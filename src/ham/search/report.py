@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 
-from ham.evaluate import wilson
-from ham.runs import write_whole
+from ham.core.files import write_whole
 from ham.search.plan import Outcome, Plan, SearchFolder, ranked
 from ham.search.space import Choice, Range, setting, short, shown
+from ham.train.evaluate import wilson
 
 BEST, RESULTS, FIGURE = "best.json", "results.json", "search.png"
 MOST_SHOWN = 10

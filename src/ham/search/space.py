@@ -25,8 +25,8 @@ from typing import Any
 import numpy as np
 
 from ham.config import Architecture, Run, Training
-from ham.errors import InputError
-from ham.plain import read_json
+from ham.core.errors import InputError
+from ham.core.files import read_json
 from ham.tasks import Task
 
 SEARCH = 3

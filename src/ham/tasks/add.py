@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from ham.errors import InputError
+from ham.core.errors import InputError
 from ham.tasks.base import Batch, Task, ended, pair_of, within
 from ham.tasks.registry import register
 

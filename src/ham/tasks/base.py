@@ -16,7 +16,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int, Num
 from numpy import ndarray
 
-from ham.errors import InputError
+from ham.core.errors import InputError
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from ham.errors import InputError
+from ham.core.errors import InputError
 from ham.tasks.base import Batch, Task, all_in_range, bits_of, ended, number_of, pair_of, pairs_of, within
 from ham.tasks.registry import register
 from ham.tasks.text import pair, real, words

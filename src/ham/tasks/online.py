@@ -10,7 +10,7 @@ from abc import abstractmethod
 
 import numpy as np
 
-from ham.errors import InputError
+from ham.core.errors import InputError
 from ham.tasks.base import Batch, Task, bits_of, in_range, number_of, within
 from ham.tasks.text import integer
 

@@ -6,7 +6,7 @@ import heapq
 
 import numpy as np
 
-from ham.errors import InputError
+from ham.core.errors import InputError
 from ham.tasks.base import bits_of, in_range, number_of, pair_of
 from ham.tasks.online import PUSH, VALUE, VALUE_BITS, Online
 from ham.tasks.registry import register

@@ -12,7 +12,7 @@ from importlib.metadata import entry_points
 from pathlib import Path
 from typing import TypeVar
 
-from ham.errors import InputError
+from ham.core.errors import InputError
 from ham.tasks.base import Task
 
 BUILT_IN = (

@@ -6,7 +6,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from ham.errors import InputError
+from ham.core.errors import InputError
 from ham.tasks.base import Batch, Task, all_in_range, bits_of, in_range, number_of, pair_of, pairs_of, within
 from ham.tasks.registry import register
 from ham.tasks.text import integer, pair, words

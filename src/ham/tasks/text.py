@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-from ham.errors import InputError
+from ham.core.errors import InputError
 
 
 def words(text: str) -> list[str]:

@@ -16,8 +16,8 @@ import numpy as np
 from jaxtyping import Bool, Float
 from numpy import ndarray
 
-from ham.errors import InputError
-from ham.trace import Trace
+from ham.core.errors import InputError
+from ham.use.trace import Trace
 from ham.view.plots import _pyplot, save
 
 PAPER_INPUT = (0, 14, 13, 14, 9, 5, 7, 13)

@@ -1,4 +1,4 @@
-// The forward pass: what ham/nn does in PyTorch, for one greedy run, recorded as a trace
+// The forward pass: what ham/models does in PyTorch, for one greedy run, recorded as a trace
 // (docs/trace_format.md). Weights are float32, sums are float64; a test in a real browser holds
 // it against Python's traces. It knows nothing of the page.
 const Network = (() => {
@@ -13,7 +13,7 @@ const Network = (() => {
     return Float32Array.from({ length: bytes.length / 4 }, (_, i) => view.getFloat32(4 * i, true));
   }
 
-  // From what ham.trace.portable gives: layers by name, each {weight, bias, inputs, outputs}.
+  // From what ham.use.trace.portable gives: layers by name, each {weight, bias, inputs, outputs}.
   function load(portable) {
     const all = floats(portable.weights);
     const tensors = {};

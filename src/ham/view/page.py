@@ -18,7 +18,7 @@ MOST_ROWS = 1024
 
 
 def page(models: Sequence[dict[str, Any]], task: str | None = None, text: str | None = None) -> str:
-    """The page with these models inside (each from `ham.trace.portable`), opened on a task or its first.
+    """The page with these models inside (each from `ham.use.trace.portable`), opened on a task or its first.
 
     The policy allows exactly this style and this script, by their hashes, and nothing remote.
     """

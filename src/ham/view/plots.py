@@ -9,8 +9,8 @@ from io import BytesIO
 from pathlib import Path
 from typing import Any
 
-from ham.errors import InputError
-from ham.runs import write_whole
+from ham.core.errors import InputError
+from ham.core.files import write_whole
 
 # Okabe and Ito's colours; lines also differ in style, so that none depends on colour alone.
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000")

@@ -39,7 +39,7 @@ def write_report(
         note: how the numbers were measured.
         measured: error against the size of the memory, by task and model.
         logs: the epochs of each model's training, likewise.
-        models: what the live page holds, each from `ham.trace.portable`.
+        models: what the live page holds, each from `ham.use.trace.portable`.
         figures: file names of more pictures in the folder, each with its caption.
     """
     pictures = []

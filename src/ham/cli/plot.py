@@ -1,0 +1,82 @@
+"""`ham plot`: learning curves, decision entropy and error by length of runs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+from tyro.conf import arg
+
+from ham.core.errors import InputError
+
+PLOTTING = 5
+"""Keeps the examples of plots apart from those of training, validation and tests."""
+
+
+def plot(
+    runs: Annotated[tuple[Path, ...], arg(metavar="RUN_DIR...")],
+    /,
+    *,
+    out: Path = Path("plots"),
+    sizes: tuple[int, ...] = (4, 8, 16, 32, 64, 128),
+    examples: int = 500,
+) -> None:
+    """Plot learning curves, decision entropy and error by length, as PNG and SVG.
+
+    Args:
+        runs: folders of runs; several are drawn side by side.
+        out: folder to write into.
+        sizes: sizes of memory (leaves) at which the error is measured.
+        examples: fresh examples at each size.
+    """
+    from ham.runs import RunFolder
+    from ham.view import plots
+
+    if examples < 1:
+        raise InputError(f"examples must be at least 1, got {examples}")
+    if not runs:
+        raise InputError("give at least one run's folder: ham plot RUN_DIR")
+    folders = {name: RunFolder(path) for name, path in zip(_names(runs), runs, strict=True)}
+    records = {name: folder.metrics() for name, folder in folders.items()}
+    for name, folder in folders.items():
+        folder.run()
+        if not records[name]:
+            raise InputError(f"{folder.path} has no finished epoch to plot")
+    trained_on = {name: folder.run().training.leaves for name, folder in folders.items()}
+    errors = {name: measured(folder.path, sizes, examples) for name, folder in folders.items()}
+    figures = {
+        "learning": plots.learning(records),
+        "entropy": plots.entropy(records),
+        "lengths": plots.error_by_length(errors, trained_on),
+    }
+    for name, figure in figures.items():
+        for path in plots.save(figure, out, name):
+            print(path)
+
+
+def measured(path: Path, sizes: tuple[int, ...], examples: int) -> list[Any]:
+    """Error of a run's best weights at each size of memory, on fresh examples of the paper's lengths."""
+    import numpy as np
+    import torch
+
+    from ham.runs import load
+    from ham.train.evaluate import evaluate_at
+    from ham.view.plots import Measured
+
+    torch.set_num_threads(1)
+    trained = load(path)
+    points = []
+    for leaves in sorted(set(sizes)):
+        rng = np.random.default_rng([PLOTTING, leaves])
+        score = evaluate_at(trained, leaves, examples=examples, rng=rng)
+        points.append(Measured(leaves, score.error, *score.interval))
+    return points
+
+
+def _names(paths: tuple[Path, ...]) -> list[str]:
+    """The folders' names, or as much of their paths as tells them apart."""
+    for parts in range(1, max(len(path.parts) for path in paths) + 1):
+        names = ["/".join(path.parts[-parts:]) for path in paths]
+        if len(set(names)) == len(paths):
+            return names
+    raise InputError("the same run was given twice")

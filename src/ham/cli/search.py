@@ -1,0 +1,131 @@
+"""What `ham tune` and `ham sweep` share: a search is begun or resumed, followed and reported."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from ham import ops, tasks
+from ham.core.errors import InputError
+from ham.core.files import read_text
+from ham.ops import Backend
+from ham.runs import RunFolder
+from ham.search import engine, report, screen
+from ham.search import space as spaces
+from ham.search.engine import Resources
+from ham.search.plan import Outcome, Plan, SearchFolder, outcomes, ranked
+
+
+def resume_search(
+    path: Path,
+    given: dict[str, Any],
+    task: str | None,
+    trials: int | None,
+    success: float | None,
+    resources: Resources,
+    json: bool = False,
+    sweep: bool = False,
+) -> int:
+    for name, value in given.items():
+        if value is not None:
+            raise InputError(f"--resume goes on with what was searched: it takes no {name}")
+    folder = SearchFolder(path)
+    plan = folder.plan()
+    named = tasks.named(plan.base.task, task, path, flag="--task " if sweep else "ham tune ")
+    if known_task(named) != plan.base.task:
+        raise InputError(f"the search in {path} is of {plan.base.task}, not of {named}")
+    if plan.sweep != sweep:
+        command = "ham sweep" if plan.sweep else "ham tune"
+        raise InputError(f"{path} holds another kind of search; go on with: {command} --resume {path}")
+    if trials is not None:
+        if trials < plan.trials:
+            raise InputError(
+                f"{path} was begun with {plan.trials} trials; there can be more of them, not {trials}"
+            )
+        plan = replace(plan, trials=trials)
+    if success is not None:
+        plan = replace(plan, success=success)
+    return run_search(folder, plan, resources, new=False, json=json)
+
+
+def run_search(
+    folder: SearchFolder, plan: Plan, resources: Resources, *, new: bool, json: bool = False
+) -> int:
+    """Run a search to its end, or until it is stopped, and report."""
+    plan.check()
+    if new:
+        folder.refuse_if_taken()
+    stopped = False
+    if new or not all(outcome.ended for outcome in outcomes(folder, plan)):
+        with engine.connected(resources):
+            if new:
+                folder.begin(plan)
+            stopped = _follow(folder, plan, resources)
+    folder.write_plan(plan)
+    found = outcomes(folder, plan)
+    report.write(folder, plan, found)
+    _print(folder, plan, found, json)
+    if not all(outcome.ended for outcome in found):
+        # Code in a file is only run for who names the file, each time anew.
+        task = plan.base.task if ".py:" in plan.base.task else ""
+        command = f"ham {'sweep' if plan.sweep else f'tune {task}'.strip()} --resume {folder.path}"
+        command += f" --task {task}" if plan.sweep and task else ""
+        print(f"ham: not all trials ended; go on with: {command}", file=sys.stderr)
+    if stopped:
+        return 130
+    return 0 if ranked(found) else 1
+
+
+def _follow(folder: SearchFolder, plan: Plan, resources: Resources) -> bool:
+    """Run what is left of a search while it is shown; whether it was interrupted."""
+    with RunFolder(folder.path).locked():
+        folder.write_plan(plan)
+        try:
+            with screen.shown(plan, outcomes(folder, plan), resources.hours) as board:
+                engine.run(folder, plan, resources, board)
+        except KeyboardInterrupt:
+            return True
+    return False
+
+
+def _print(folder: SearchFolder, plan: Plan, found: Sequence[Outcome], json: bool) -> None:
+    from ham.cli import terminal
+
+    if json:
+        print(read_text(folder.path / report.RESULTS), end="")
+        return
+    shown = found if plan.sweep else ranked(found)[: report.MOST_SHOWN]
+    if shown:
+        columns = ("seed" if plan.sweep else "trial", *report.COLUMNS)
+        terminal.table(columns, map(report.cells, shown), right=(columns[0], *report.COLUMNS[1:]))
+    print(report.in_words(plan, found))
+    if not plan.sweep and ranked(found):
+        print(f"train the best again with: ham train --recipe {folder.path / report.BEST}")
+    print(f"report: {folder.path / ('sweep.md' if plan.sweep else 'search.md')}")
+
+
+def known_task(task: str) -> str:
+    """A task by the name it gives itself; one in a file by where that is, for workers run elsewhere."""
+    if ".py:" not in task:
+        return tasks.get(task).name
+    path, _, name = task.rpartition(":")
+    return f"{Path(path).absolute()}:{name}"
+
+
+def given_settings(path: Path | None, flags: tuple[str, ...]) -> dict[str, Any]:
+    from_file = spaces.from_file(read_text(path), str(path)) if path else {}
+    return from_file | spaces.from_flags(flags)
+
+
+def engine_for_all(backend: Backend | None) -> str:
+    if backend is not None:
+        ops.set_backend(backend)
+    return engine.on_this_machine(ops.backend())
+
+
+def file_name(task: str) -> str:
+    return re.sub(r"[^a-z0-9_+-]", "-", task.rpartition(":")[2].lower())

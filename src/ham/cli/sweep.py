@@ -1,0 +1,99 @@
+"""`ham sweep`: one recipe from many seeds."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated
+
+from tyro.conf import UseAppendAction, arg
+
+from ham import recipes, tasks
+from ham.cli.search import engine_for_all, file_name, given_settings, known_task, resume_search, run_search
+from ham.config import Run
+from ham.core.errors import InputError
+from ham.core.files import read_text
+from ham.ops import Backend
+from ham.search import space as spaces
+from ham.search.engine import Resources
+from ham.search.plan import Plan, SearchFolder
+
+
+def sweep(
+    recipe: Annotated[str | None, arg(metavar="RECIPE")] = None,
+    /,
+    *,
+    seeds: Annotated[str, arg(metavar="A:B")] = "0:10",
+    hours: Annotated[float | None, arg(metavar="H")] = None,
+    set: Annotated[UseAppendAction[tuple[str, ...]], arg(metavar="NAME=VALUE")] = (),
+    out: Annotated[Path | None, arg(metavar="DIR")] = None,
+    resume: Annotated[Path | None, arg(metavar="DIR")] = None,
+    address: Annotated[str | None, arg(metavar="auto|HOST:PORT")] = None,
+    workers: Annotated[int | None, arg(metavar="INT")] = None,
+    cores: int = 1,
+    success: Annotated[float | None, arg(metavar="PERCENT")] = None,
+    json: bool = False,
+    task: Annotated[str | None, arg(metavar="FILE.PY:CLASS")] = None,
+    backend: Annotated[Backend | None, arg(metavar="{auto,native,reference}")] = None,
+) -> int:
+    """Train one recipe from several seeds; success rate, mean, best and worst error.
+
+    Needs Ray: pip install 'ham-memory[tune]'. Leaves sweep.md, results.json and every seed's run.
+
+    Args:
+        recipe: a recipe's name (those of the tasks), or a file: a best.json, a run's config.json.
+        seeds: from A to B, B not included.
+        hours: stop after so long; --resume goes on.
+        set: change a setting of the recipe, as often as you like: training.epochs=50.
+        out: folder of the sweep, runs/sweep-RECIPE by default; on a cluster it must be shared.
+        resume: go on with a sweep that was stopped or died; no seed that ended is run again.
+        address: a Ray cluster, auto for the one this machine belongs to; by default this machine alone.
+        workers: seeds at a time, by default as many as there are cores.
+        cores: cores for each seed.
+        success: percent of validation error on the last tree that counts as success, 1 by default.
+        json: print the results as JSON instead of a table.
+        task: of a recipe in a file whose task is in a file too, where that is; runs that file's code.
+        backend: engine of all seeds; by default $HAM_BACKEND, or auto.
+    """
+    resources = Resources(address, workers, cores, hours)
+    if resume is not None:
+        given = {"RECIPE": recipe, "--set": set or None, "--out": out, "--backend": backend}
+        return resume_search(resume, given, task, None, success, resources, json, sweep=True)
+    if recipe is None:
+        raise InputError(f"name a recipe, as in: ham sweep sort; there are {', '.join(recipes.names())}")
+    base = _recipe(recipe, task)
+    given = given_settings(None, set)
+    for name, value in given.items():
+        if isinstance(value, dict):
+            raise InputError(f"--set: {name}: a sweep changes nothing but the seed, give one value")
+    base, _ = spaces.merged(base, tasks.get(base.task), given, "--set")
+    plan = Plan(
+        base=base,
+        space={},
+        trials=0,
+        seed=0,
+        backend=engine_for_all(backend),
+        seeds=_seeds(seeds),
+        success=1.0 if success is None else success,
+    )
+    name = file_name(recipe if recipe in recipes.names() else base.task)
+    folder = SearchFolder(out or Path("runs") / f"sweep-{name}")
+    return run_search(folder, plan, resources, new=True, json=json)
+
+
+def _recipe(name: str, task: str | None) -> Run:
+    if name in recipes.names():
+        return recipes.get(name)
+    path = Path(name)
+    if not path.is_file():
+        raise InputError(f"{name} is neither a recipe ({', '.join(recipes.names())}) nor a file")
+    run = Run.from_json(read_text(path), name)
+    return replace(run, task=known_task(tasks.named(run.task, task, name)))
+
+
+def _seeds(text: str) -> tuple[int, ...]:
+    found = re.fullmatch(r"(\d{1,9}):(\d{1,9})", text)
+    if not found or not int(found[1]) < int(found[2]):
+        raise InputError(f"seeds must be A:B with A below B, such as 0:10, got {text!r}")
+    return tuple(range(int(found[1]), int(found[2])))

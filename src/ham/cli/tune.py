@@ -1,0 +1,93 @@
+"""`ham tune`: a random search for good hyper-parameters."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated, Any
+
+from tyro.conf import UseAppendAction, arg
+
+from ham import recipes, tasks
+from ham.cli.search import engine_for_all, file_name, given_settings, known_task, resume_search, run_search
+from ham.config import Architecture, Kind, Run, Training
+from ham.core.errors import InputError
+from ham.ops import Backend
+from ham.search import space as spaces
+from ham.search.engine import Resources
+from ham.search.plan import Plan, SearchFolder
+
+TRIALS = 64
+
+
+def tune(
+    task: Annotated[str | None, arg(metavar="TASK")] = None,
+    /,
+    *,
+    model: Annotated[Kind | None, arg(metavar="{lstm+ham,raw-ham,lstm,lstm+a}")] = None,
+    trials: Annotated[int | None, arg(metavar="INT")] = None,
+    hours: Annotated[float | None, arg(metavar="H")] = None,
+    space: Annotated[Path | None, arg(metavar="FILE")] = None,
+    set: Annotated[UseAppendAction[tuple[str, ...]], arg(metavar="NAME=VALUES")] = (),
+    seed: Annotated[int | None, arg(metavar="INT")] = None,
+    out: Annotated[Path | None, arg(metavar="DIR")] = None,
+    resume: Annotated[Path | None, arg(metavar="DIR")] = None,
+    address: Annotated[str | None, arg(metavar="auto|HOST:PORT")] = None,
+    workers: Annotated[int | None, arg(metavar="INT")] = None,
+    cores: int = 1,
+    success: Annotated[float | None, arg(metavar="PERCENT")] = None,
+    backend: Annotated[Backend | None, arg(metavar="{auto,native,reference}")] = None,
+) -> int:
+    """Search for good hyper-parameters at random, on this machine or on a Ray cluster.
+
+    Needs Ray: pip install 'ham-memory[tune]'. Leaves search.md, best.json and every trial's run.
+
+    Args:
+        task: a task's name (see ham tasks), or file.py:Class, which runs that file's code.
+        model: what to train; by default lstm+ham, for data structures raw-ham.
+        trials: how many settings to try; 64 by default, with --resume as many as before.
+        hours: stop after so long; --resume goes on.
+        space: a JSON file that says what to search; the rest of the default space stays.
+        set: the same for one setting, as often as you like: training.learning_rate=log:1e-3:1e-2,
+            training.mix=uniform:0:0.5, model.hidden=choice:20,40 or, not searched, training.epochs=50.
+        seed: of the search; settings and data of a trial follow from it and the trial's number. 0 by default.
+        out: folder of the search, runs/tune-TASK-SEED by default; on a cluster it must be shared.
+        resume: go on with a search that was stopped or died; no trial that ended is run again.
+        address: a Ray cluster, auto for the one this machine belongs to; by default this machine alone.
+        workers: trials at a time, by default as many as there are cores.
+        cores: cores for each trial.
+        success: percent of validation error on the last tree that counts as success, 1 by default.
+        backend: engine of all trials; by default $HAM_BACKEND, or auto.
+    """
+    resources = Resources(address, workers, cores, hours)
+    if resume is not None:
+        given: dict[str, Any] = {"--model": model, "--space": space, "--set": set or None, "--seed": seed}
+        given |= {"--out": out, "--backend": backend}
+        return resume_search(resume, given, task, trials, success, resources)
+    if task is None:
+        raise InputError(f"name a task, as in: ham tune sort; there are {', '.join(tasks.names())}")
+    base = _base(known_task(task), model)
+    given = given_settings(space, set)
+    base, searched = spaces.merged(base, tasks.get(base.task), given, str(space) if space else "--set")
+    plan = Plan(
+        base=base,
+        space=searched,
+        trials=TRIALS if trials is None else trials,
+        seed=seed or 0,
+        backend=engine_for_all(backend),
+        success=1.0 if success is None else success,
+    )
+    folder = SearchFolder(out or Path("runs") / f"tune-{file_name(base.task)}-{plan.seed}")
+    return run_search(folder, plan, resources, new=True)
+
+
+def _base(task: str, model: Kind | None) -> Run:
+    """The run that a search starts from: the task's recipe for this model, or the general defaults.
+
+    What is searched, and limits what else can be set, is taken out of the recipe.
+    """
+    kind = model or ("raw-ham" if tasks.get(task).online else "lstm+ham")
+    for name in (task, f"{task}-{kind}"):
+        if name in recipes.names() and (run := recipes.get(name)).model.kind == kind:
+            return replace(run, training=replace(run.training, runs=1, baseline="learned", finish=0))
+    return Run(task, Architecture(kind=kind), Training())

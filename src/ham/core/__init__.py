@@ -1,0 +1,1 @@
+"""What everything stands on: errors, files, and index arithmetic of the tree."""

@@ -1,0 +1,99 @@
+"""Files: read so that nobody can make that cost more than the file is worth, replaced as a whole or not at all."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import stat
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from ham.core.errors import InputError
+
+LARGEST_TEXT = 1 << 26
+"""Bytes of the largest text that is read: as JSON it may take thirty times as much memory."""
+
+
+def read_bytes(path: Path, most: int) -> bytes:
+    """A whole file of at most so many bytes; what is no ordinary file, or too large, is not read at all."""
+    try:
+        # A pipe without a writer would be waited for, a device never end.
+        with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb") as file:
+            found = os.fstat(file.fileno())
+            if not stat.S_ISREG(found.st_mode):
+                raise InputError(f"{path} is not an ordinary file")
+            if found.st_size > most:
+                raise InputError(f"{path} has {found.st_size:,} bytes; at most {most:,} are read")
+            return file.read()
+    except OSError as error:
+        raise InputError(f"cannot read {path}: {error.strerror}") from None
+    except ValueError as error:
+        raise (
+            error if isinstance(error, InputError) else InputError(f"cannot read {str(path)!r}: {error}")
+        ) from None
+
+
+def read_text(path: Path) -> str:
+    """The text of a file, or an error that names it."""
+    try:
+        return read_bytes(path, LARGEST_TEXT).decode("utf-8")
+    except UnicodeDecodeError:
+        raise InputError(f"{path} is not a text file") from None
+
+
+def read_json(text: str, where: str, *, infinite: bool = False, each: Callable[[dict], Any] = dict) -> Any:
+    """The values of a JSON text, or an error that says where it is from.
+
+    Stricter than Python's own reader, which takes the last of two equal names and numbers too large
+    to be one; `infinite` allows those, and NaN, as our own files hold them. Every object goes
+    through `each`.
+    """
+
+    def once_each(pairs: list[tuple[str, Any]]) -> Any:
+        found = dict(pairs)
+        if len(found) < len(pairs):
+            names = [name for name, _ in pairs]
+            twice = next(name for name in found if names.count(name) > 1)
+            raise ValueError(f"it has {twice!r} twice")
+        return each(found)
+
+    def number(word: str) -> float:
+        value = float(word)
+        if not (infinite or math.isfinite(value)):
+            raise ValueError(f"{word[:40]} is no number that can be used")
+        return value
+
+    try:
+        return json.loads(text, object_pairs_hook=once_each, parse_float=number, parse_constant=number)
+    except RecursionError:
+        raise InputError(f"{where} is not valid JSON: it is nested too deeply") from None
+    except (ValueError, OverflowError) as error:
+        raise InputError(f"{where} is not valid JSON: {error}") from None
+
+
+def write_whole(path: Path, data: bytes) -> None:
+    """Replace a file as a whole: whoever reads it, even after a crash, sees the old or the new."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        with temporary.open("wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+        _flush_folder(path.parent)
+    except OSError as error:
+        with suppress(OSError):
+            temporary.unlink()
+        raise InputError(f"cannot write {path}: {error.strerror}") from None
+
+
+def _flush_folder(folder: Path) -> None:
+    """Have the new name on disk too, so that a power cut cannot bring back the file before."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

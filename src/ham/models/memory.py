@@ -1,0 +1,186 @@
+"""HAM, the memory: a binary tree that is read and written along one path from root to leaf.
+
+    state = memory.init(x, lengths)
+    read = memory.attend(state, query)
+    state = memory.update(state, read, query)
+
+Any controller can drive it: whatever gives a query works. An access is Θ(log n), backward too.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
+
+from ham.core.errors import InputError
+from ham.core.tree import capacity_for, depth_of, turns_to
+from ham.models.transformations import MLP, Join, Rectified, Write
+from ham.ops import entropy_of, log_prob_of, native_for, reference
+
+# Goes right whatever the probability, and left whatever the probability.
+SURELY_RIGHT, SURELY_LEFT = -1.0, 2.0
+
+
+@dataclass
+class State:
+    """The memory's content. `update` reuses its storage, so a state is good until it is updated."""
+
+    tree: Float[Tensor, "batch nodes size"]
+    """Values by heap number: the root in row 1, leaf i of n in row n + i, row 0 unused."""
+    spent: bool = field(default=False, repr=False)
+
+    @property
+    def leaves(self) -> int:
+        return self.tree.shape[1] // 2
+
+    def clone(self) -> State:
+        """A copy that can be updated on its own."""
+        return State(self.tree.clone())
+
+
+@dataclass(frozen=True)
+class Read:
+    """One access: where it went, what it found, and how sure each decision was."""
+
+    leaf: Int[Tensor, "batch"]
+    value: Float[Tensor, "batch size"]
+    turns: Bool[Tensor, "batch depth"]
+    turn_logits: Float[Tensor, "batch depth"]
+
+    @property
+    def log_probs(self) -> Float[Tensor, "batch depth"]:
+        return log_prob_of(self.turn_logits, self.turns)
+
+    @property
+    def entropies(self) -> Float[Tensor, "batch depth"]:
+        return entropy_of(self.turn_logits)
+
+
+class HAM(nn.Module):
+    """Hierarchical Attentive Memory with its four transformations.
+
+    Args:
+        features: width of an input row (EMBED's input).
+        query: width of the query that guides SEARCH and WRITE.
+        size: width d of the value in every node.
+        hidden: width of the hidden layers of the four networks.
+        depth: their number of layers, 1 or 2.
+    """
+
+    def __init__(self, features: int, query: int, size: int = 20, *, hidden: int = 20, depth: int = 2):
+        super().__init__()
+        self.size = size
+        self.embed = Rectified(features, size, hidden=hidden, depth=depth)
+        self.join = Join(2 * size, size, hidden=hidden, depth=depth)
+        self.search = MLP(size + query, 1, hidden=hidden, depth=depth)
+        self.write = Write(size, query, hidden=hidden, depth=depth)
+
+    def episode_options(self) -> dict[str, Any]:
+        """What the engine has to know of this memory beside its parameters."""
+        return {"pull": self.join.pull}
+
+    def init(
+        self,
+        x: Float[Tensor, "batch items features"],
+        lengths: Int[Tensor, "batch"] | None = None,
+        leaves: int | None = None,
+    ) -> State:
+        """A memory that holds EMBED(x) in its first leaves and zeros in the others.
+
+        `leaves` defaults to the smallest power of two that holds all the items.
+        """
+        items = x.shape[1]
+        leaves = capacity_for(items) if leaves is None else leaves
+        depth_of(leaves)
+        if items > leaves:
+            raise InputError(f"{items} items do not fit into a memory of {leaves} leaves")
+        values = self.embed(x)
+        if lengths is not None:
+            used = torch.arange(items, device=x.device) < lengths[:, None]
+            values = values * used[..., None]
+        values = nn.functional.pad(values, (0, 0, 0, leaves - items))
+        return State(reference.build(values, self.join))
+
+    def empty(self, batch: int, leaves: int) -> State:
+        """A memory whose leaves are all zeros."""
+        depth_of(leaves)
+        # All nodes of a level are equal, so one of each is joined.
+        value = next(self.join.parameters()).new_zeros(batch, 1, self.size)
+        levels = [value.expand(-1, leaves, -1)]
+        while (width := levels[-1].shape[1]) > 1:
+            value = self.join(torch.cat([value, value], -1), times=width // 2)
+            levels.append(value.expand(-1, width // 2, -1))
+        return State(torch.cat([torch.zeros_like(value), *reversed(levels)], 1))
+
+    def attend(
+        self,
+        state: State,
+        query: Float[Tensor, "batch query"],
+        *,
+        uniforms: Float[Tensor, "batch depth"] | None = None,
+        leaf: Int[Tensor, "batch"] | None = None,
+        greedy: bool | None = None,
+        active: Bool[Tensor, "batch"] | None = None,
+    ) -> Read:
+        """Descend from the root to a leaf, guided by the query.
+
+        Decisions are sampled in training mode and greedy in evaluation mode, unless `greedy`
+        says otherwise; `uniforms` gives the random numbers to sample with; `leaf` forces the way.
+        `active` says who takes part, which matters to `SoftHAM.exploration` alone.
+        """
+        if state.spent:
+            raise InputError(
+                "this state was already updated; go on from what update() gave, or clone() before"
+            )
+        if uniforms is None:
+            uniforms = self._uniforms(state, leaf, not self.training if greedy is None else greedy)
+        if native_for(state.tree, query):
+            from ham.ops import native
+
+            logits, turns, leaf, value = native.attend(state.tree, query, uniforms, self.search)
+        else:
+            logits, turns, leaf, value = reference.attend(state.tree, query, uniforms, self.search)
+        return Read(leaf, value, turns, logits)
+
+    def update(
+        self,
+        state: State,
+        read: Read,
+        query: Float[Tensor, "batch query"],
+        *,
+        active: Bool[Tensor, "batch"] | None = None,
+    ) -> State:
+        """Write to the leaf that was read and rejoin the nodes above it; `active` says who writes."""
+        if state.spent:
+            raise InputError(
+                "this state was already updated; go on from what update() gave, or clone() before"
+            )
+        if native_for(state.tree, query):
+            from ham.ops import native
+
+            native.update(state.tree, read.leaf, query, active, self.write, self.join)
+        else:
+            reference.update(state.tree, read.leaf, query, active, self.write, self.join)
+        state.spent = True
+        return State(state.tree)
+
+    def _uniforms(
+        self, state: State, leaf: Int[Tensor, "batch"] | None, greedy: bool
+    ) -> Float[Tensor, "batch depth"]:
+        shape = (len(state.tree), depth_of(state.leaves))
+        if leaf is not None:
+            return forced(leaf, state.leaves).to(state.tree.dtype)
+        if greedy:
+            return state.tree.new_full(shape, 0.5)
+        return torch.rand(shape, dtype=state.tree.dtype, device=state.tree.device)
+
+
+def forced(leaf: Int[Tensor, "*batch"], leaves: int) -> Float[Tensor, "*batch depth"]:
+    """Uniforms that lead to the given leaves, whatever the probabilities are."""
+    if leaf.numel() and (leaf.min() < 0 or leaf.max() >= leaves):
+        raise InputError(f"a leaf must be between 0 and {leaves - 1}, got {leaf.min()} … {leaf.max()}")
+    return torch.where(turns_to(leaf, leaves), SURELY_RIGHT, SURELY_LEFT)

@@ -1,0 +1,205 @@
+"""`docs/results.md`, written by `ham reproduce --document docs/results.md`: every figure in one place."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ham import recipes
+from ham.core.files import read_text, write_whole
+from ham.reproduce.publish import seeds_of
+from ham.reproduce.tables import PAPER, Column, Text, markdown, recipe_of, shipped_models
+from ham.runs import RunFolder, load
+from ham.train.evaluate import evaluate_at
+from ham.train.loop import TEST
+from ham.view import plots
+from ham.view.plots import Measured
+
+TIMES_LONGER = (1, 2, 4, 8, 16, 32)
+SYMBOLS_FOR_A_POINT = 64_000
+"""Longer inputs get fewer examples, so that every point of the curves costs about the same."""
+LEARNED = 1.0
+"""Percent of validation error on the last tree at which a task counts as learned."""
+SEARCHES = Path(__file__).parents[1] / "recipes" / "searches"
+
+
+def write_document(
+    file: Path,
+    pairs: Sequence[tuple[Column, str]],
+    tables: Sequence[Text],
+    note: str,
+    seed: int,
+    count: Callable[[int], None],
+) -> None:
+    """The tables, every seed, the searches, errors by length and learning curves."""
+    models = shipped_models()
+    pictures = file.parent / "results"
+    curves: dict[str, dict[str, list[Measured]]] = {}
+    logs: dict[str, dict[str, RunFolder]] = {}
+    for column, task in pairs:
+        name = recipe_of(column, task)
+        if name in models:
+            curves.setdefault(task, {})[column] = list(by_length(models[name], seed))
+            logs.setdefault(task, {})[column] = RunFolder(models[name])
+        count(1)
+    soft = [recipes.get(name).training for name in recipes.names() if name.endswith("-dham")]
+    most = max(each.epochs * each.batches for each in soft)
+    parts = [
+        "# Results",
+        "",
+        f"Written by `ham reproduce --seed {seed} --document {os.fspath(file)}`; nothing here is typed by hand.",
+        "",
+        note,
+        "",
+        markdown(list(tables)),
+        "## Seeds",
+        "",
+        "Errors on 2,500 test inputs and 2,500 longer ones, in percent. *Reach the paper* counts the seeds that are",
+        "at the paper's figure or below it, on test inputs and on longer ones. The seed with the best validation",
+        "on lengths up to 32 is the one that is shipped.",
+        "",
+        "A run has at most 100 epochs of 1,000 batches of 64 examples and sizes up to 32; DHAM, whose batches cost",
+        f"Θ(n) times as much, at most {most:,} batches in all. All settle by the same rule: after `patience` epochs on",
+        "the last tree without a lower validation error. HAM and DHAM then have an end phase with a lower learning",
+        "rate and without exploration. Minutes are by the clock, of one thread; some runs shared their core.",
+        "",
+        *seed_table(pairs),
+        "",
+        "## Time to learn",
+        "",
+        "Batches of 64 after which the shipped model's validation error on its last tree was first at most",
+        f"{LEARNED:g}%.",
+        "",
+        *time_table(logs),
+        "",
+        "## Searches",
+        "",
+        *search_table(),
+        "",
+        "## Error by length",
+        "",
+    ]
+    for task, of_task in curves.items():
+        trained_on = dict.fromkeys(of_task, 32)
+        plots.save(plots.error_by_length(of_task, trained_on), pictures, f"length-{task}")
+        parts += [f"![{task}: error against the size of the memory](results/length-{task}.svg)", ""]
+        parts += [*length_table(of_task), ""]
+    parts += ["## Learning curves", ""]
+    for task, by_column in logs.items():
+        curves_of = {column: folder.metrics() for column, folder in by_column.items()}
+        plots.save(plots.learning(curves_of), pictures, f"learning-{task}")
+        parts += [f"![{task}: validation error by epoch](results/learning-{task}.svg)", ""]
+    write_whole(file, "\n".join(parts).encode())
+
+
+def by_length(path: Path, seed: int) -> Iterable[Measured]:
+    """Errors of a model on inputs of the trained length and up to 32 times that."""
+    trained = load(path)
+    for times in TIMES_LONGER:
+        leaves = times * trained.run.training.leaves
+        score = evaluate_at(
+            trained,
+            leaves,
+            examples=max(SYMBOLS_FOR_A_POINT // leaves, 50),
+            rng=np.random.default_rng([TEST, seed, leaves, *trained.task.name.encode()]),
+        )
+        yield Measured(leaves, score.error, *score.interval)
+
+
+def length_table(of_task: Mapping[str, list[Measured]]) -> list[str]:
+    sizes = [point.leaves for point in next(iter(of_task.values()))]
+    return [
+        f"| leaves | {' | '.join(map(str, sizes))} |",
+        "|---" * (1 + len(sizes)) + "|",
+        *(
+            f"| {column} | {' | '.join(f'{point.error:.3g}%' for point in points)} |"
+            for column, points in of_task.items()
+        ),
+    ]
+
+
+def seed_table(pairs: Sequence[tuple[Column, str]]) -> list[str]:
+    lines = [
+        "| model | seeds | test: mean, worst | longer: mean, worst | reach the paper | epochs | minutes |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for column, task in pairs:
+        name = recipe_of(column, task)
+        if not (seeds := seeds_of(name)):
+            continue
+        errors = {split: [of_seed[split] for of_seed in seeds] for split in ("test", "generalisation")}
+        reach = "—"
+        if paper := PAPER.get((column, task)):
+            good = [
+                sum(error <= figure for error in of_split)
+                for figure, of_split in zip(paper, errors.values(), strict=True)
+            ]
+            reach = " and ".join(f"{share} of {len(seeds)}" for share in good)
+        means = [f"{np.mean(of_split):.3g}, {max(of_split):.3g}" for of_split in errors.values()]
+        epochs = np.mean([of_seed["epochs"] for of_seed in seeds])
+        minutes = np.mean([of_seed["seconds"] for of_seed in seeds]) / 60
+        numbers = ", ".join(str(of_seed["seed"]) for of_seed in seeds)
+        lines.append(
+            f"| {name} | {numbers} | {means[0]} | {means[1]} | {reach} | {epochs:.0f} | {minutes:.1f} |"
+        )
+    return lines
+
+
+def time_table(logs: Mapping[str, Mapping[str, RunFolder]]) -> list[str]:
+    columns = list(dict.fromkeys(column for by_column in logs.values() for column in by_column))
+    lines = [f"| task | {' | '.join(columns)} |", "|---" * (1 + len(columns)) + "|"]
+    for task, by_column in logs.items():
+        cells = [_time_of(by_column[column]) if column in by_column else "" for column in columns]
+        lines.append(f"| {task} | {' | '.join(cells)} |")
+    return lines
+
+
+def _time_of(folder: RunFolder) -> str:
+    training, metrics = folder.run().training, folder.metrics()
+    for epoch, record in enumerate(metrics, 1):
+        if record["longest"] == training.leaves and record["error"] <= LEARNED:
+            return f"{epoch * training.batches:,}"
+    return f"not in {len(metrics) * training.batches:,}"
+
+
+def search_table() -> list[str]:
+    """What was searched for the recipes, from the files that the searches left; equal spaces are told once."""
+    lines = [
+        "| recipe | trials | epochs × batches | trained to | validated on | reached it | succeeded | best | space |",
+        "|---" * 9 + "|",
+    ]
+    spaces: list[str] = []
+    for folder in sorted(path.parent for path in SEARCHES.glob("*/results.json")):
+        plan, results = (json.loads(read_text(folder / f"{name}.json")) for name in ("search", "results"))
+        summary, training = results["summary"], plan["base"]["training"]
+        space = "; ".join(f"`{name}` {_range(values)}" for name, values in plan["space"].items())
+        if space not in spaces:
+            spaces.append(space)
+        cells = (
+            folder.name,
+            summary["trials"],
+            f"{training['epochs']} × {training['batches']}",
+            training["train_up_to"] or training["leaves"],
+            training["leaves"],
+            summary["reached_last_tree"],
+            f"{summary['succeeded']} (at most {summary['success_at_most']:g}%)",
+            f"{summary['best_error']:.3g}%",
+            spaces.index(space) + 1,
+        )
+        lines.append(f"| {' | '.join(map(str, cells))} |")
+    return [*lines, "", *(f"{number}. {space}" for number, space in enumerate(spaces, 1))]
+
+
+def _range(values: Any) -> str:
+    if not isinstance(values, dict):
+        return f"= {values}"
+    ((kind, bounds),) = values.items()
+    return " or ".join(map(str, bounds)) if kind == "choice" else f"{bounds[0]:g} … {bounds[1]:g} ({kind})"
+
+
+__all__ = ["by_length", "search_table", "seed_table", "time_table", "write_document"]

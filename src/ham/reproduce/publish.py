@@ -1,0 +1,134 @@
+"""Shipped models: weights, the run that made them, its log, and a card with their errors.
+
+They lie in `pretrained/`, where `ham.load("sort")` finds them. Runs of one recipe with different
+seeds become a shipped model by
+
+    python -m ham.reproduce.publish NAME RUN_DIR...
+
+The one that validated best is shipped; the errors of all go into `seeds.json`.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ham import recipes
+from ham.config import Run
+from ham.core.errors import InputError
+from ham.core.files import read_text, write_whole
+from ham.reproduce.retrain import best_of
+from ham.runs import CHECKPOINT, CONFIG, METRICS, PRETRAINED, RunFolder, load
+from ham.train.evaluate import evaluate_at, lengths_for
+from ham.train.loop import TEST
+
+CARD, SEEDS = "card.md", "seeds.json"
+TIMES_LONGER = (1, 4, 8, 32)
+CARD_SEED = 0
+
+
+def publish(name: str, runs: Sequence[Path], examples: int = 2500) -> Path:
+    """Ship the best of a recipe's runs, with a card that says how it came about and how it errs."""
+    settings = {replace(RunFolder(path).run(), seed=0) for path in runs}
+    if len(settings) != 1:
+        raise InputError(f"the runs for {name} are of {len(settings)} different recipes")
+    best = best_of(runs)
+    target = PRETRAINED / name
+    target.mkdir(parents=True, exist_ok=True)
+    for file in (CONFIG, METRICS, CHECKPOINT):
+        shutil.copyfile(best / file, target / file)
+    all_seeds = [{**of_seed(path, examples), "shipped": path == best} for path in runs]
+    write_whole(target / SEEDS, (json.dumps(all_seeds, indent=1) + "\n").encode())
+    write_whole(target / CARD, card(target, name, examples).encode())
+    return target
+
+
+def of_seed(path: Path, examples: int) -> dict[str, Any]:
+    """What one run came to: its validation, which may choose, and its errors on test inputs, which may not."""
+    trained = load(path)
+    records, kept = RunFolder(path).metrics(), RunFolder(path).kept()
+    errors = {}
+    for split, times in (("test", 1), ("generalisation", 4)):
+        leaves = times * trained.run.training.leaves
+        rng = np.random.default_rng([TEST, CARD_SEED, leaves])
+        errors[split] = evaluate_at(trained, leaves, examples=examples, rng=rng).error
+    return {
+        "seed": trained.run.seed,
+        "longest": kept["longest"],
+        "validation": kept["error"],
+        "loss": kept["loss"],
+        "epochs": len(records),
+        "seconds": records[-1]["seconds"],
+        **errors,
+    }
+
+
+def seeds_of(name: str) -> list[dict[str, Any]]:
+    """What every seed of a shipped model came to; empty where only one was published."""
+    path = PRETRAINED / name / SEEDS
+    return json.loads(read_text(path)) if path.exists() else []
+
+
+def card(folder: Path, name: str, examples: int) -> str:
+    """The text of a model's card, its errors measured anew."""
+    trained = load(folder / CHECKPOINT)
+    run = trained.run
+    epochs, kept = RunFolder(folder).metrics(), RunFolder(folder).kept()
+    seeds = seeds_of(name)
+    lines = [
+        f"# {name}",
+        "",
+        f"- trained by `{command(run, name)}`",
+        f"- recipe `{name}`; all settings in `{CONFIG}`, the log in `{METRICS}`",
+        f"- seed {run.seed}, the best by validation of {len(seeds)}; all of them in `{SEEDS}`",
+        f"- {len(epochs)} epochs of {run.training.batches} batches of {run.training.batch} in "
+        f"{epochs[-1]['seconds']:.0f} s on one core",
+        f"- kept: epoch {kept['epoch']}, chosen by validation on lengths up to {run.training.leaves}: "
+        f"error {kept['error']:g}%, cross-entropy {kept['loss']:.2g}",
+        f"- {sum(tensor.numel() for tensor in trained.model.parameters()):,} parameters",
+        "",
+        f"Errors on fresh examples (seed {CARD_SEED}), whole sequences and bits:",
+        "",
+        "| leaves | lengths | examples | wrong | error | 95% interval | bits wrong |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for times in TIMES_LONGER:
+        leaves = times * run.training.leaves
+        rng = np.random.default_rng([TEST, CARD_SEED, leaves])
+        # Who looks at everything every time gets fewer of the longest inputs: as much work as at 4 times.
+        at_everything = run.model.soft or run.model.kind == "lstm+a"
+        fewer = max(times // 4, 1) ** 2 if at_everything else 1
+        score = evaluate_at(trained, leaves, examples=max(examples // fewer, 1), rng=rng)
+        low, high = lengths_for(leaves, run.training.leaves)
+        low = high if trained.task.online else low
+        bounds = " – ".join(f"{bound:.2f}%" for bound in score.interval)
+        lines.append(
+            f"| {leaves} | {low} – {high} | {score.examples} | {score.wrong} | {score.error:.2f}% | {bounds} "
+            f"| {score.bit_error:.4f}% |"
+        )
+    return "\n".join(lines) + "\n"
+
+
+def command(run: Run, name: str) -> str:
+    """What trains this model again."""
+    if name not in recipes.names() or replace(recipes.get(name), seed=run.seed) != run:
+        source = f"{run.task} --recipe src/ham/pretrained/{name}/{CONFIG}"
+    else:
+        source = run.task if name == run.task else f"{run.task} --recipe {name}"
+    return f"ham train {source} --seed {run.seed}"
+
+
+if __name__ == "__main__":
+    if len(sys.argv) < 3:
+        sys.exit("usage: python -m ham.reproduce.publish NAME RUN_DIR...")
+    try:
+        print(publish(sys.argv[1], [Path(path) for path in sys.argv[2:]]))
+    except InputError as error:
+        sys.exit(f"ham: {error}")

@@ -1,0 +1,146 @@
+"""All the paper's models trained again from their recipes: `ham reproduce --train`.
+
+Every run is an ordinary `ham train` in a process and a folder of its own, so a stopped one goes on
+where it stood, and any number of them run side by side.
+"""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ham import recipes
+from ham.config import Run
+from ham.core.errors import InputError
+from ham.runs import CONFIG, PRETRAINED, RunFolder, quality
+
+LOG = "log.txt"
+CALIBRATION = "sort"
+"""The recipe whose speed here, against its shipped log, tells how much faster or slower this machine is."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """One run to train, and its folder."""
+
+    name: str
+    run: Run
+    path: Path
+
+    def begin(self) -> None:
+        """Make the folder, or make sure that the run that is there is this one."""
+        folder = RunFolder(self.path)
+        if not (self.path / CONFIG).exists():
+            folder.begin(self.run)
+        elif folder.run() != self.run:
+            raise InputError(f"{self.path} holds another run than recipe {self.name}; move it away")
+
+    @property
+    def progress(self) -> dict[str, Any]:
+        """How far the run got; empty before its first state."""
+        saved = RunFolder(self.path).read_state()
+        return saved[1] if saved else {}
+
+    @property
+    def done(self) -> bool:
+        return self.progress.get("phase") == "done"
+
+
+def jobs(names: Sequence[str], seeds: Sequence[int], folder: Path) -> list[Job]:
+    return [
+        Job(name, replace(recipes.get(name), seed=seed), folder / f"{name}-{seed}")
+        for name in names
+        for seed in seeds
+    ]
+
+
+def estimate(todo: Sequence[Job], workers: int) -> tuple[float, list[str]]:
+    """Seconds that the jobs should take side by side, and the recipes that no log tells of.
+
+    Taken from the logs of the shipped models, at the speed of this machine.
+    """
+    slower = slowness()
+    seconds, unknown = [], []
+    for job in todo:
+        records = RunFolder(PRETRAINED / job.name).metrics()
+        if not records:
+            unknown.append(job.name)
+            continue
+        seconds.append(max(records[-1]["seconds"] * slower - job.progress.get("seconds", 0.0), 0.0))
+    # The longest run may outlast an even share of all of them.
+    return max([sum(seconds) / workers, *seconds], default=0.0), sorted(set(unknown))
+
+
+def slowness(batches: int = 50) -> float:
+    """How many times longer a batch takes here than it took in the shipped log of one model."""
+    from ham.train.loop import train
+
+    shipped = RunFolder(PRETRAINED / CALIBRATION)
+    run = shipped.run()
+    last = run.training.leaves
+    ends = [record["seconds"] for record in shipped.metrics() if record["longest"] == last]
+    there = float(np.median(np.diff(ends))) / run.training.batches
+    short = replace(run.training, start=last, epochs=1, finish=0, batches=batches, validation=1)
+    with tempfile.TemporaryDirectory() as path:
+        before = time.monotonic()
+        for _ in train(replace(run, training=short), RunFolder(path)):
+            pass
+        return (time.monotonic() - before) / batches / there
+
+
+def train_all(todo: Sequence[Job], workers: int) -> Iterator[tuple[Job, float]]:
+    """Train the jobs, `workers` at a time; gives each with its time as it ends.
+
+    Longest first, as far as it is known, so that none is left to run alone at the end.
+    """
+    for job in todo:
+        job.begin()
+    order = sorted(todo, key=_cost, reverse=True)
+    running: list[subprocess.Popen] = []
+    with ThreadPoolExecutor(workers) as pool:
+        futures = {pool.submit(_train, job, running.append): job for job in order}
+        try:
+            for future in as_completed(futures):
+                yield futures[future], future.result()
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            for process in running:
+                # Interrupted, a run saves where it stands.
+                process.send_signal(signal.SIGINT)
+            raise
+
+
+def _cost(job: Job) -> float:
+    records = RunFolder(PRETRAINED / job.name).metrics()
+    return records[-1]["seconds"] if records else float("inf")
+
+
+def _train(job: Job, started: Callable[[subprocess.Popen], None]) -> float:
+    before = time.monotonic()
+    with (job.path / LOG).open("ab") as log:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "ham", "train", "--resume", str(job.path), "--threads", "1"],
+            stdout=log,
+            stderr=log,
+        )
+        started(process)
+        code = process.wait()
+    if code not in (0, 130, -signal.SIGINT):
+        last = (job.path / LOG).read_text(errors="replace").strip().splitlines()[-1:]
+        raise InputError(f"{job.name} with seed {job.run.seed} failed: {' '.join(last)}")
+    return time.monotonic() - before
+
+
+def best_of(found: Sequence[Path]) -> Path:
+    """The run whose kept epoch validated best."""
+    return max(found, key=lambda path: quality(RunFolder(path).kept()))

@@ -1,0 +1,316 @@
+"""The paper's tables from the shipped models, our figure beside the paper's in every cell."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+
+from ham import recipes
+from ham.core.errors import InputError
+from ham.core.files import write_whole
+from ham.reproduce.complexity import Cost
+from ham.runs import PRETRAINED, RunFolder, Trained, load, shipped
+from ham.train.evaluate import Score, evaluate_at, wilson
+from ham.train.loop import TEST
+
+if TYPE_CHECKING:
+    from ham.view.analysis import Finding
+
+Column = Literal["lstm", "lstm+a", "lstm+ham", "raw-ham", "dham"]
+Split = Literal["test", "generalisation"]
+
+TABLE_1, TABLE_2 = recipes.SEQUENCES, recipes.STRUCTURES
+COLUMNS: dict[int, tuple[Column, ...]] = {
+    1: ("lstm", "lstm+a", "lstm+ham", "dham"),
+    2: ("raw-ham", "dham"),
+}
+SPLITS: tuple[Split, ...] = ("test", "generalisation")
+
+PAPER: dict[tuple[str, str], tuple[float, float]] = {
+    ("lstm", "reverse"): (73, 100),
+    ("lstm", "search"): (62, 89),
+    ("lstm", "merge"): (88, 100),
+    ("lstm", "sort"): (99, 100),
+    ("lstm", "add"): (39, 100),
+    ("lstm+a", "reverse"): (0, 100),
+    ("lstm+a", "search"): (0.04, 0.52),
+    ("lstm+a", "merge"): (16, 100),
+    ("lstm+a", "sort"): (25, 100),
+    ("lstm+a", "add"): (0, 100),
+    ("lstm+ham", "reverse"): (0, 0),
+    ("lstm+ham", "search"): (0.12, 1.68),
+    ("lstm+ham", "merge"): (0, 2.48),
+    ("lstm+ham", "sort"): (0.04, 0.24),
+    ("lstm+ham", "add"): (0, 100),
+    ("raw-ham", "stack"): (0, 0),
+    ("raw-ham", "queue"): (0, 0),
+    ("raw-ham", "priority_queue"): (0.08, 0.2),
+}
+"""Percent of wrong sequences on test inputs and on inputs 2–4 times longer (Tables 1 and 2)."""
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One number of a table, ours and the paper's; errors in percent."""
+
+    model: Column
+    task: str
+    split: Split
+    leaves: int
+    examples: int
+    wrong: int
+    error: float
+    bit_error: float
+    paper: float | None
+
+    def text(self) -> str:
+        """Our error with its 95% interval, and the paper's."""
+        low, high = wilson(self.wrong, self.examples)
+        ours = f"{self.error:.3g}% [{low:.3g}, {high:.3g}]"
+        return ours if self.paper is None else f"{ours} · paper {self.paper:g}%"
+
+
+def recipe_of(model: Column, task: str) -> str:
+    """The name of the recipe, and of the shipped model, behind a cell."""
+    return task if model in ("lstm+ham", "raw-ham") else f"{task}-{model}"
+
+
+def wanted(
+    table: int | None = None, task: str | None = None, model: str | None = None
+) -> list[tuple[Column, str]]:
+    """The pairs of model and task that a selection covers."""
+    pairs = [
+        (column, name)
+        for number, tasks in ((1, TABLE_1), (2, TABLE_2))
+        if table in (None, number)
+        for name in tasks
+        for column in COLUMNS[number]
+        if task in (None, name) and model in (None, column)
+    ]
+    if not pairs:
+        raise InputError(f"no cell has table {table}, task {task}, model {model}")
+    return pairs
+
+
+def shipped_models() -> dict[str, Path]:
+    """Where each shipped model is, by its recipe's name."""
+    return {name: PRETRAINED / name for name in shipped()}
+
+
+def cells(
+    pairs: list[tuple[Column, str]], models: Mapping[str, Path], *, examples: int, seed: int
+) -> Iterator[tuple[str, Split, Cell | None]]:
+    """Evaluate the model behind every cell on fresh examples.
+
+    Gives the model's name, the split, and the cell, or None where there is no such model.
+    """
+    for model, task in pairs:
+        name = recipe_of(model, task)
+        trained = load(models[name]) if name in models else None
+        for place, split in enumerate(SPLITS):
+            if trained is None:
+                yield name, split, None
+                continue
+            score, leaves = score_of(trained, split, examples=examples, seed=seed)
+            paper = PAPER.get((model, task))
+            yield (
+                name,
+                split,
+                Cell(
+                    model=model,
+                    task=task,
+                    split=split,
+                    leaves=leaves,
+                    examples=score.examples,
+                    wrong=score.wrong,
+                    error=score.error,
+                    bit_error=score.bit_error,
+                    paper=float(paper[place]) if paper else None,
+                ),
+            )
+
+
+def score_of(trained: Trained, split: Split, *, examples: int, seed: int) -> tuple[Score, int]:
+    """The paper's two protocols: the trained size, and four times that with longer inputs only."""
+    trained_on = trained.run.training.leaves
+    leaves = trained_on if split == "test" else 4 * trained_on
+    # The words after the seed keep the examples of different cells apart.
+    rng = np.random.default_rng([TEST, seed, leaves, *trained.task.name.encode()])
+    return evaluate_at(trained, leaves, examples=examples, rng=rng), leaves
+
+
+def write(folder: Path, found: list[Cell], costs: list[Cost], seed: int) -> None:
+    """Markdown, LaTeX and JSON."""
+    folder.mkdir(parents=True, exist_ok=True)
+    results = {
+        "seed": seed,
+        "cells": [asdict(cell) for cell in found],
+        "complexity": [cost.to_json() for cost in costs],
+    }
+    write_whole(folder / "results.json", (json.dumps(results, indent=2) + "\n").encode())
+    write_whole(folder / "tables.md", markdown(texts(found, costs)).encode())
+    write_whole(folder / "tables.tex", (latex(found) + latex_of(costs)).encode())
+
+
+def rows(found: list[Cell], table: int, split: Split) -> list[tuple[str, list[Cell | None]]]:
+    """A table's rows: each task with its cells in the order of the columns."""
+    by_place = {(cell.model, cell.task, cell.split): cell for cell in found}
+    tasks = TABLE_1 if table == 1 else TABLE_2
+    return [
+        (task, [by_place.get((column, task, split)) for column in COLUMNS[table]])
+        for task in tasks
+        if any((column, task, split) in by_place for column in COLUMNS[table])
+    ]
+
+
+Text = tuple[str, tuple[str, ...], list[tuple[str, ...]]]
+"""A table in words: its title, its columns, and its rows, each with a name first."""
+
+
+def texts(found: list[Cell], costs: list[Cost]) -> list[Text]:
+    """Every table that has a cell, and the complexity row if it was measured."""
+    tables: list[Text] = [
+        (
+            f"Table {table}, {title(split)}",
+            COLUMNS[table],
+            [(task, *(cell.text() if cell else "—" for cell in row)) for task, row in lines],
+        )
+        for table in COLUMNS
+        for split in SPLITS
+        if (lines := rows(found, table, split))
+    ]
+    return [*tables, complexity_row(costs)] if costs else tables
+
+
+def complexity_row(costs: list[Cost]) -> Text:
+    """Table 1's last row, the paper's and what was measured."""
+    return (
+        "Table 1, complexity of a timestep",
+        tuple(cost.model for cost in costs),
+        [
+            ("paper", *(f"Θ({cost.paper})" for cost in costs)),
+            ("operations", *(cost.fit_of_operations.text() for cost in costs)),
+            ("time, µs", *(cost.fit_of_time.text() for cost in costs)),
+        ],
+    )
+
+
+def markdown(tables: list[Text]) -> str:
+    parts = []
+    for heading, columns, lines in tables:
+        parts += [
+            f"**{heading}**",
+            "",
+            f"| task | {' | '.join(columns)} |",
+            "|---" * (1 + len(columns)) + "|",
+        ]
+        parts += [f"| {' | '.join(line)} |" for line in lines] + [""]
+    return "\n".join(parts)
+
+
+def latex(found: list[Cell]) -> str:
+    parts = []
+    for table in COLUMNS:
+        for split in SPLITS:
+            if not (lines := rows(found, table, split)):
+                continue
+            columns = COLUMNS[table]
+            parts += [r"\begin{tabular}{l" + "r" * len(columns) + "}", r"\hline"]
+            parts += [f"{title(split)} & " + " & ".join(columns) + r" \\", r"\hline"]
+            for task, row in lines:
+                texts = [
+                    "--" if cell is None else rf"{cell.error:.3g}\% ({_number(cell.paper)})" for cell in row
+                ]
+                parts += [rf"\texttt{{{task}}} & ".replace("_", r"\_") + " & ".join(texts) + r" \\"]
+            parts += [r"\hline", r"\end{tabular}", ""]
+    return "\n".join(parts)
+
+
+def latex_of(costs: list[Cost]) -> str:
+    if not costs:
+        return ""
+    _, columns, lines = complexity_row(costs)
+    parts = [
+        r"\begin{tabular}{l" + "r" * len(columns) + "}",
+        r"\hline",
+        f"complexity & {' & '.join(columns)} " + r"\\",
+        r"\hline",
+        *(
+            " & ".join(line)
+            .replace("Θ", r"$\Theta$")
+            .replace("µ", r"\textmu{}")
+            .replace("·", r"$\cdot$")
+            .replace("log", r"$\log$")
+            + r" \\"
+            for line in lines
+        ),
+        r"\hline",
+        r"\end{tabular}",
+        "",
+    ]
+    return "\n".join(parts)
+
+
+def title(split: Split) -> str:
+    return "test error" if split == "test" else "2–4× longer inputs"
+
+
+def _number(paper: float | None) -> str:
+    return "--" if paper is None else rf"{paper:g}\%"
+
+
+def write_report(
+    folder: Path,
+    found: list[Cell],
+    tables: list[Text],
+    models: Mapping[str, Path],
+    note: str,
+) -> Path:
+    """`index.html`: the tables, plots, the analysis figure and the live page of all shipped models."""
+    from ham.use.trace import portable
+    from ham.view.plots import Measured
+    from ham.view.report import write_report
+
+    measured: dict[str, dict[str, list[Measured]]] = {}
+    logs: dict[str, dict[str, list[dict]]] = {}
+    for cell in found:
+        point = Measured(cell.leaves, cell.error, *wilson(cell.wrong, cell.examples))
+        measured.setdefault(cell.task, {}).setdefault(cell.model, []).append(point)
+        log = RunFolder(models[recipe_of(cell.model, cell.task)]).metrics()
+        logs.setdefault(cell.task, {})[cell.model] = log
+    hard = [name for name in shipped() if name in recipes.HARD]
+    figure = analysis(folder)
+    live = [portable(load(name)) for name in hard]
+    return write_report(folder, tables, note, measured, logs, live, [(figure.file, figure.caption)])
+
+
+@dataclass(frozen=True)
+class Analysed:
+    """The analysis figure, and what was found."""
+
+    file: str
+    caption: str
+    finding: Finding
+
+
+def analysis(folder: Path, inputs: int = 600) -> Analysed:
+    """The analysis figure of section 3.4, from the shipped Sort4."""
+    from ham.use.trace import trace, traces
+    from ham.view.analysis import PAPER_INPUT, decipher, write_figure
+
+    trained = load("sort4")
+    leaves = trained.run.training.leaves
+    rng = np.random.default_rng([TEST, 0])
+    questions = rng.integers(0, 16, (inputs, leaves)).tolist()
+    finding = decipher(traces(trained, questions, leaves=leaves))
+    write_figure(trace(trained, list(PAPER_INPUT), leaves=leaves), finding, folder)
+    caption = (
+        f"Two timesteps of Sort4. Coordinate {finding.coordinate + 1} says best on which side the minimum lies: "
+        f"right in {100 * finding.accuracy:.1f}% of held-out cases, mean over inner nodes."
+    )
+    return Analysed("analysis.svg", caption, finding)

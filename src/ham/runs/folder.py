@@ -1,0 +1,142 @@
+"""What a run leaves on disk, and how it is read back.
+
+    config.json              the run: task, architecture, training, seed
+    metrics.jsonl            a line an epoch
+    checkpoint.safetensors   the best weights so far, with the run in its header
+    state.safetensors        where training stands, to resume from
+
+Every file is replaced as a whole or not at all, and none of them can execute code when read.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import math
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from ham.config import FORMAT, Run
+from ham.core.errors import InputError
+from ham.core.files import read_json, read_text, write_whole
+from ham.runs.checkpoint import CHECKPOINT, read_tensors, save_checkpoint, to_bytes
+
+CONFIG, METRICS, STATE = "config.json", "metrics.jsonl", "state.safetensors"
+RECORD = {"epoch": int, "phase": str, "longest": int, "best": bool}
+RECORD |= dict.fromkeys(("error", "bit_error", "loss", "train_error", "entropy", "seconds"), float)
+"""What is read again of an epoch's record, and its type."""
+
+
+def quality(record: Mapping[str, Any]) -> tuple[int, float, float]:
+    """How epochs, and runs, are compared: longer inputs first, then error, then loss."""
+    loss = record["loss"] if math.isfinite(record["loss"]) else math.inf
+    return record["longest"], -record["error"], -loss
+
+
+class RunFolder:
+    """The folder of one run."""
+
+    def __init__(self, path: str | Path):
+        self.path = Path(path)
+        self._held = False
+
+    def begin(self, run: Run) -> None:
+        """Start a new run here; a folder that already holds one is left alone."""
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise InputError(f"cannot make the folder {self.path}: {error.strerror}") from None
+        # Two that begin at once must not both find it empty.
+        with self.locked():
+            if (self.path / CONFIG).exists():
+                raise InputError(f"{self.path} already holds a run; continue it with --resume {self.path}")
+            write_whole(self.path / CONFIG, run.to_json().encode())
+
+    def run(self) -> Run:
+        path = self.path / CONFIG
+        return Run.from_json(read_text(path), str(path))
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Hold the folder for one training process; the system lets go of it if the process dies.
+
+        Who holds it already goes on holding it.
+        """
+        if self._held:
+            yield
+            return
+        try:
+            lock = (self.path / ".lock").open("w")
+        except OSError as error:
+            raise InputError(f"cannot write into {self.path}: {error.strerror}") from None
+        with lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                raise InputError(f"another process is training in {self.path}") from None
+            self._tidy()
+            self._held = True
+            try:
+                yield
+            finally:
+                self._held = False
+
+    def _tidy(self) -> None:
+        """Remove what a killed process had not finished writing; its owner held the lock we hold now."""
+        for name in (CONFIG, METRICS, CHECKPOINT, STATE):
+            for left in self.path.glob(f".{name}.*"):
+                with suppress(OSError):
+                    left.unlink()
+
+    def metrics(self) -> list[dict]:
+        """The epochs so far."""
+        path = self.path / METRICS
+        if not path.exists():
+            return []
+        records = []
+        for number, line in enumerate(read_text(path).splitlines(), 1):
+            where = f"{path}, line {number}"
+            record = read_json(line, where, infinite=True)
+            if not isinstance(record, dict):
+                raise InputError(f"{where} should be an epoch's record, not a {type(record).__name__}")
+            for name, kind in RECORD.items():
+                if type(record.get(name)) is not kind:
+                    found = repr(record[name]) if name in record else "nothing"
+                    raise InputError(f"{where}: {name} should be of type {kind.__name__}, got {found}")
+            if min(record["epoch"], record["longest"]) < 1:
+                raise InputError(f"{where}: epoch and longest should be at least 1")
+            records.append(record)
+        return records
+
+    def kept(self) -> dict:
+        """The record of the epoch whose weights are in the checkpoint."""
+        kept = [record for record in self.metrics() if record["best"]]
+        if not kept:
+            raise InputError(f"none of the epochs in {self.path} is recorded as the best")
+        return kept[-1]
+
+    def write_metrics(self, records: list[dict]) -> None:
+        lines = "".join(json.dumps(record) + "\n" for record in records)
+        write_whole(self.path / METRICS, lines.encode())
+
+    def write_checkpoint(self, run: Run, weights: Mapping[str, Tensor]) -> None:
+        save_checkpoint(self.path / CHECKPOINT, run, weights)
+
+    def write_state(self, tensors: Mapping[str, Tensor], progress: Mapping[str, Any]) -> None:
+        """Everything that training needs to go on to the same bits."""
+        header = {"format": str(FORMAT), "progress": json.dumps(progress)}
+        write_whole(self.path / STATE, to_bytes(tensors, header))
+
+    def read_state(self) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
+        path = self.path / STATE
+        if not path.exists():
+            return None
+        tensors, header = read_tensors(path)
+        progress = read_json(header.get("progress", ""), f"the progress in {path}", infinite=True)
+        if not isinstance(progress, dict):
+            raise InputError(f"{path} is not the state of a run: its progress is {progress!r}")
+        return tensors, progress

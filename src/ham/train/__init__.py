@@ -1,0 +1,1 @@
+"""Training: the objective's terms, the estimators, the curriculum, evaluation, and the loop."""

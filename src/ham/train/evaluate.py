@@ -1,0 +1,145 @@
+"""The paper's protocol: greedy runs, whole sequences counted, sizes and lengths as asked for."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from ham.core.errors import InputError, NotFinite
+from ham.core.tree import depth_of
+from ham.models import Model
+from ham.tasks import Task
+from ham.train.losses import bits_wrong, symbol_log_prob, whole_sequences_wrong
+from ham.train.objective import Examples
+
+if TYPE_CHECKING:
+    from ham.runs import Trained
+
+LARGEST_BATCH = 500
+LEAVES_AT_ONCE = 1 << 17
+"""Memory bound: examples are run together only as long as their trees stay below this many leaves."""
+
+
+@dataclass(frozen=True)
+class Score:
+    """Errors of a model on fresh examples."""
+
+    examples: int
+    wrong: int
+    bits: int
+    wrong_bits: int
+    loss: float
+    """Cross-entropy of an example, the tie-breaker between models without errors."""
+
+    @property
+    def error(self) -> float:
+        """Percentage of whole sequences with at least one wrong bit."""
+        return 100 * self.wrong / self.examples
+
+    @property
+    def bit_error(self) -> float:
+        """Percentage of wrong bits."""
+        return 100 * self.wrong_bits / max(self.bits, 1)
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        """95% confidence interval of `error` (Wilson's), in percent."""
+        return wilson(self.wrong, self.examples)
+
+
+def wilson(wrong: int, examples: int, z: float = 1.959964) -> tuple[float, float]:
+    """Wilson's score interval in percent; unlike the normal one it is not empty at zero errors.
+
+    >>> [round(bound, 3) for bound in wilson(0, 2500)]
+    [0.0, 0.153]
+    """
+    share = wrong / examples
+    scale = 1 + z * z / examples
+    middle = (share + z * z / (2 * examples)) / scale
+    half = z / scale * math.sqrt(share * (1 - share) / examples + z * z / (4 * examples * examples))
+    # By rounding a bound may miss 0 or 1, and then the share itself, which plots of errors do not take.
+    return 100 * min(max(middle - half, 0.0), share), 100 * max(min(middle + half, 1.0), share)
+
+
+def lengths_for(leaves: int, trained_on: int) -> tuple[int, int]:
+    """The paper's ranges: [1, n] up to the trained size, the upper half of a larger memory.
+
+    >>> lengths_for(32, trained_on=32), lengths_for(128, trained_on=32)
+    ((1, 32), (65, 128))
+    """
+    return (1, leaves) if leaves <= trained_on else (leaves // 2 + 1, leaves)
+
+
+def evaluate_at(
+    trained: Trained,
+    leaves: int,
+    *,
+    examples: int,
+    rng: np.random.Generator,
+    lengths: tuple[int, int] | None = None,
+    progress: Callable[[int], None] | None = None,
+) -> Score:
+    """A trained model in a memory of some size, on inputs of the paper's lengths for it or of others."""
+    return evaluate(
+        trained.model,
+        trained.task,
+        leaves=leaves,
+        lengths=lengths or lengths_for(leaves, trained.run.training.leaves),
+        examples=examples,
+        rng=rng,
+        progress=progress,
+    )
+
+
+def evaluate(
+    model: Model,
+    task: Task,
+    *,
+    leaves: int,
+    lengths: tuple[int, int],
+    examples: int,
+    rng: np.random.Generator,
+    progress: Callable[[int], None] | None = None,
+) -> Score:
+    """Run a model greedily on fresh examples and count what is wrong."""
+    depth_of(leaves)
+    low, high = lengths
+    if not 1 <= low <= high:
+        raise InputError(f"lengths must be 1 ≤ A ≤ B, got {low}:{high}")
+    if high > leaves:
+        raise InputError(f"lengths up to {high} do not fit into {leaves} leaves")
+    if examples < 1:
+        raise InputError(f"examples must be at least 1, got {examples}")
+    at_once = max(1, min(LARGEST_BATCH, LEAVES_AT_ONCE // leaves, examples))
+    wrong = wrong_bits = bits = done = 0
+    loss = 0.0
+    with torch.no_grad():
+        while done < examples:
+            batch = min(at_once, examples - done)
+            drawn = task.sample(rng, batch, leaves, task.draw_lengths(rng, batch, low, high))
+            given = Examples.of(drawn)
+            outputs = model(given.inputs, given.lengths, given.asked, leaves=leaves, keep=False).outputs
+            require_finite(outputs, leaves)
+            wrong += int(whole_sequences_wrong(outputs, given.targets, given.counted).sum())
+            wrong_bits += bits_wrong(outputs, given.targets, given.counted)
+            bits += int(given.counted.sum()) * task.bits
+            loss -= float(symbol_log_prob(outputs, given.targets, given.counted.to(outputs.dtype)).sum())
+            done += batch
+            if progress is not None:
+                progress(batch)
+    return Score(examples, wrong, bits, wrong_bits, loss / examples)
+
+
+def require_finite(outputs: Float[Tensor, "batch symbols bits"], leaves: int) -> None:
+    """Refuse outputs that are no numbers; as bits they would all be zeros, and might pass for an answer."""
+    if not torch.isfinite(outputs).all():
+        raise NotFinite(
+            f"the model's outputs are not finite with {leaves} leaves: its weights are too large for float32"
+        )

@@ -1,0 +1,85 @@
+"""`ham reproduce --train`: runs side by side, stopped and gone on with, and the best by validation."""
+
+from dataclasses import replace
+
+import pytest
+
+from ham.config import Architecture, Run, Training
+from ham.core.errors import InputError
+from ham.reproduce import retrain
+from ham.reproduce.retrain import Job
+from ham.runs import RunFolder
+
+TINY = Run(
+    "reverse",
+    Architecture(cells=4, size=4, hidden=4),
+    Training(batch=4, epochs=2, batches=5, validation=20, start=2, leaves=4),
+)
+
+
+def jobs(folder, seeds=(0, 1)):
+    return [Job("reverse", replace(TINY, seed=seed), folder / f"reverse-{seed}") for seed in seeds]
+
+
+def test_all_runs_are_trained_and_are_done(tmp_path):
+    todo = jobs(tmp_path)
+    ended = {job.run.seed for job, _ in retrain.train_all(todo, workers=2)}
+    assert ended == {0, 1}
+    assert all(job.done for job in todo)
+
+
+def test_the_best_run_has_the_largest_tree_then_the_lowest_error_then_the_lowest_loss(tmp_path):
+    def kept(name, longest, error, loss):
+        folder = RunFolder(tmp_path / name)
+        folder.begin(TINY)
+        numbers = dict.fromkeys(("bit_error", "train_error", "entropy", "seconds"), 0.0)
+        last = {"epoch": 2, "phase": "main", "longest": longest, "error": error, "loss": loss, "best": True}
+        worse = {**last, "epoch": 3, "error": 99.0, "best": False}
+        folder.write_metrics([last | numbers, worse | numbers])
+        return folder.path
+
+    small, wrong = kept("small", 16, 0.0, 0.0), kept("wrong", 32, 0.1, 0.0)
+    unsure, sure = kept("unsure", 32, 0.0, 0.2), kept("sure", 32, 0.0, 0.1)
+    assert retrain.best_of([small, wrong]) == wrong
+    assert retrain.best_of([unsure, small, wrong]) == unsure
+    assert retrain.best_of([unsure, small, sure, wrong]) == sure
+
+
+def test_a_stopped_run_goes_on(tmp_path):
+    from contextlib import closing
+
+    from ham.train.loop import Epoch, train
+
+    (job,) = jobs(tmp_path, seeds=(3,))
+    job.begin()
+    with closing(train(job.run, RunFolder(job.path))) as events:
+        next(event for event in events if isinstance(event, Epoch))
+    assert job.progress["epoch"] == 1
+    assert not job.done
+    list(retrain.train_all([job], workers=1))
+    assert [record["epoch"] for record in RunFolder(job.path).metrics()] == [1, 2]
+
+
+def test_a_folder_with_another_run_is_refused(tmp_path):
+    (job,) = jobs(tmp_path, seeds=(0,))
+    replace(job, run=replace(TINY, seed=9)).begin()
+    with pytest.raises(InputError, match="another run"):
+        list(retrain.train_all([job], workers=1))
+
+
+def test_a_run_that_fails_says_why(tmp_path):
+    (job,) = jobs(tmp_path, seeds=(0,))
+    job.begin()
+    (job.path / "state.safetensors").write_bytes(b"not a state")
+    with pytest.raises(InputError, match="seed 0 failed: ham: "):
+        list(retrain.train_all([job], workers=1))
+
+
+def test_the_estimate_counts_what_is_left_and_names_what_is_unknown(monkeypatch, tmp_path):
+    monkeypatch.setattr(retrain, "slowness", lambda: 2.0)
+    sort = RunFolder(retrain.PRETRAINED / "sort").metrics()[-1]["seconds"]
+    known = Job("sort", TINY, tmp_path / "sort-0")
+    unknown = Job("no such model", TINY, tmp_path / "unknown")
+    seconds, unknown_names = retrain.estimate([known, known, unknown], workers=1)
+    assert seconds == pytest.approx(4 * sort)
+    assert unknown_names == ["no such model"]

@@ -1,0 +1,335 @@
+"""Training can stop anywhere and go on to the same bits, and a bad batch cannot spoil a run."""
+
+import dataclasses
+import json
+
+import pytest
+import torch
+
+from ham import tasks
+from ham.config import Architecture, Run, Training
+from ham.core.errors import InputError
+from ham.models import LSTMHAM
+from ham.runs import CHECKPOINT, STATE, RunFolder, load
+from ham.train import loop
+from ham.train.adam import Adam
+from ham.train.curriculum import Curriculum
+from ham.train.flat import FlatParameters
+from ham.train.gradient import Gradient
+from ham.train.loop import Diverged, Epoch, Step, train
+
+TRAINING = Training(
+    batch=8,
+    runs=2,
+    baseline="leave-one-out",
+    epochs=3,
+    batches=5,
+    validation=20,
+    start=2,
+    leaves=4,
+    threshold=1.0,
+    mix=0.5,
+    finish=1,
+)
+RUN = Run("reverse", Architecture(cells=4, size=4, hidden=4), TRAINING, seed=5)
+
+
+def begin(path, run=RUN):
+    folder = RunFolder(path)
+    folder.begin(run)
+    return folder
+
+
+def result(folder):
+    """All that a run leaves, but for the time it took."""
+    records = [{**record, "seconds": 0} for record in folder.metrics()]
+    tensors, progress = folder.read_state()
+    state = {name: tensor.tolist() for name, tensor in tensors.items()}
+    return (folder.path / CHECKPOINT).read_bytes(), records, state, {**progress, "seconds": 0}
+
+
+@pytest.fixture
+def every_batch(monkeypatch):
+    """A report, and so a chance to stop, after every batch."""
+    monkeypatch.setattr(loop, "BATCHES_BETWEEN_REPORTS", 1)
+
+
+@pytest.fixture(scope="module")
+def uninterrupted(tmp_path_factory):
+    import ham
+
+    ham.set_backend("reference")
+    folder = begin(tmp_path_factory.mktemp("whole") / "run")
+    epochs = [epoch for epoch in train(RUN, folder) if isinstance(epoch, Epoch)]
+    assert [epoch.epoch for epoch in epochs] == [1, 2, 3]
+    assert [epoch.phase for epoch in epochs] == ["main", "main", "finish"]
+    assert {epoch.longest for epoch in epochs} >= {2}
+    return result(folder)
+
+
+@pytest.mark.parametrize("stops", [[1], [2, 3, 1], [5], [6, 8]])
+def test_stopped_and_resumed_comes_to_the_same_bits(tmp_path, every_batch, uninterrupted, stops):
+    folder = begin(tmp_path / "run")
+    for stop in stops:
+        training = train(RUN, folder)
+        for _ in range(stop):
+            next(training)
+        training.close()
+        assert folder.read_state() is not None
+    for _ in train(RUN, folder):
+        pass
+    assert result(folder) == uninterrupted
+
+
+def test_saving_all_the_time_changes_nothing(tmp_path, uninterrupted, monkeypatch):
+    monkeypatch.setattr(loop, "SECONDS_BETWEEN_STATES", -1.0)
+    folder = begin(tmp_path / "run")
+    assert not any(isinstance(step, Step) for step in train(RUN, folder)), "reports are every 20 batches"
+    assert result(folder) == uninterrupted
+
+
+def test_a_finished_run_stays_finished(tmp_path):
+    folder = begin(tmp_path / "run")
+    assert list(train(RUN, folder))
+    before = result(folder)
+    assert list(train(RUN, folder)) == []
+    assert result(folder) == before
+
+
+@pytest.mark.parametrize("restart", [False, True])
+def test_where_asked_for_a_tree_that_grew_begins_again(tmp_path, every_batch, monkeypatch, restart):
+    grow = Curriculum.after
+    monkeypatch.setattr(Curriculum, "after", lambda self, error: grow(self, error=0.0))
+    settings = dataclasses.replace(TRAINING, epochs=6, leaves=16, restart=restart)
+    run = dataclasses.replace(RUN, training=settings)
+    folder = begin(tmp_path / "run", run)
+    epochs = [epoch for epoch in train(run, folder) if isinstance(epoch, Epoch)]
+    assert [epoch.longest for epoch in epochs] == [2, 4, 8, 16, 16, 16]
+    since = [0, 0, 0, 0, 1] if restart else [0, 1, 2, 3, 4]
+    rates = [settings.learning_rate * settings.learning_rate_decay**age for age in since]
+    assert [epoch.learning_rate for epoch in epochs] == pytest.approx([*rates, settings.finish_learning_rate])
+
+    again = begin(tmp_path / "again", run)
+    while again.read_state() is None or again.read_state()[1]["phase"] != "done":
+        training = train(run, again)
+        for _ in zip(range(3), training, strict=False):
+            pass
+        training.close()
+    assert result(again) == result(folder)
+
+
+def test_with_small_growth_several_stages_share_a_tree(tmp_path, every_batch, monkeypatch):
+    grow, evaluate, validated = Curriculum.after, loop.evaluate, []
+    monkeypatch.setattr(Curriculum, "after", lambda self, error: grow(self, error=0.0))
+
+    def noting(*arguments, **named):
+        validated.append((named["leaves"], named["lengths"]))
+        return evaluate(*arguments, **named)
+
+    monkeypatch.setattr(loop, "evaluate", noting)
+    settings = dataclasses.replace(TRAINING, start=4, leaves=8, growth=1.25, epochs=5, finish=0, mix=0.0)
+    run = dataclasses.replace(RUN, training=settings)
+    steps = list(train(run, begin(tmp_path / "run", run)))
+    assert [epoch.longest for epoch in steps if isinstance(epoch, Epoch)] == [4, 5, 6, 7, 8]
+    trained = {(step.epoch, step.longest) for step in steps if isinstance(step, Step)}
+    assert trained == {(0, 4), (1, 5), (2, 6), (3, 7), (4, 8)}
+    assert validated == [(4, (1, 4)), (8, (1, 5)), (8, (1, 6)), (8, (1, 7)), (8, (1, 8))]
+
+
+class Interrupting:
+    """Calls a function, and plays Ctrl-C before or after its n-th call."""
+
+    def __init__(self, function, call, after):
+        self.function, self.left, self.after = function, call, after
+
+    def __call__(self, *arguments, **named):
+        self.left -= 1
+        if self.left == 0 and not self.after:
+            raise KeyboardInterrupt
+        given = self.function(*arguments, **named)
+        if self.left == 0:
+            raise KeyboardInterrupt
+        return given
+
+
+@pytest.mark.parametrize("after", [False, True])
+@pytest.mark.parametrize(
+    ("owner", "name", "call"),
+    [
+        (Gradient, "of", 1),
+        (Gradient, "of", 9),
+        (loop, "evaluate", 2),
+        (Adam, "step", 1),
+        (Adam, "step", 9),
+        (Adam, "restart", 1),
+        (FlatParameters, "load", 2),
+        (RunFolder, "write_checkpoint", 1),
+        (RunFolder, "write_metrics", 2),
+        (RunFolder, "write_state", 2),
+    ],
+)
+def test_ctrl_c_anywhere_comes_to_the_same_bits(
+    tmp_path, uninterrupted, monkeypatch, owner, name, call, after
+):
+    """Even between the weights' step and the count of it, where the state in memory is torn."""
+    folder = begin(tmp_path / "run")
+    interrupting = Interrupting(getattr(owner, name), call, after)
+    wrapper = interrupting if owner is loop else lambda *a, **k: interrupting(*a, **k)
+    with monkeypatch.context() as patched:
+        patched.setattr(owner, name, wrapper)
+        with pytest.raises(KeyboardInterrupt):
+            for _ in train(RUN, folder):
+                pass
+    assert interrupting.left <= 0
+    for _ in train(RUN, folder):
+        pass
+    assert result(folder) == uninterrupted
+
+
+@pytest.mark.parametrize("bad", [float("nan"), float("inf")])
+def test_a_loss_that_is_no_number_stops_with_its_seed_and_the_state_before(
+    tmp_path, every_batch, monkeypatch, bad
+):
+    good = begin(tmp_path / "good")
+    training = train(RUN, good)
+    for _ in range(3):
+        next(training)
+    training.close()
+
+    folder = begin(tmp_path / "bad")
+    real, calls = Gradient.of, iter(range(100))
+
+    def spoilt(*arguments, **named):
+        cost = real(*arguments, **named)
+        return dataclasses.replace(cost, loss=cost.loss * bad) if next(calls) == 3 else cost
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Gradient, "of", spoilt)
+        with pytest.raises(Diverged, match=r"at batch 3 \(data seed \[0, 5, 3\], \d leaves\)") as raised:
+            list(train(RUN, folder))
+    assert str(folder.path) in str(raised.value)
+    (expected, where), (found, stopped) = good.read_state(), folder.read_state()
+    assert {**stopped, "seconds": 0} == {**where, "seconds": 0}
+    for name, tensor in expected.items():
+        assert torch.equal(found[name], tensor)
+
+
+def test_a_weight_that_became_infinite_is_not_saved_over_the_last_good_state(
+    tmp_path, every_batch, monkeypatch
+):
+    built = []
+    real = Architecture.build
+    monkeypatch.setattr(Architecture, "build", lambda self, task: built.append(real(self, task)) or built[-1])
+    folder = begin(tmp_path / "run")
+    training = train(RUN, folder)
+    for _ in range(6):
+        report = next(training)
+    assert isinstance(report, Epoch)
+    before = (folder.path / STATE).read_bytes()
+    next(training)
+    # An infinite bias makes an infinite loss, though not an infinite gradient.
+    built[0].output.bias.data[0] = torch.inf
+    with pytest.raises(Diverged, match="not finite at batch 6"):
+        list(training)
+    assert (folder.path / STATE).read_bytes() == before
+
+
+def test_a_state_of_another_model_is_refused_in_one_line(tmp_path):
+    folder = begin(tmp_path / "run")
+    list(train(RUN, folder))
+    wider = dataclasses.replace(RUN, model=Architecture(cells=5, size=4, hidden=4))
+    with pytest.raises(InputError, match="is not of the run in its config") as raised:
+        list(train(wider, folder))
+    assert "\n" not in str(raised.value)
+
+
+def test_a_state_with_strange_progress_is_refused_in_one_line(tmp_path):
+    folder = begin(tmp_path / "run")
+    list(train(RUN, folder))
+    tensors, progress = folder.read_state()
+    folder.write_state(tensors, {**progress, "mood": "good"})
+    with pytest.raises(InputError, match=r"is not of the run in its config.*mood"):
+        list(train(RUN, folder))
+
+
+@pytest.mark.parametrize(("start", "leaves"), [(1, 1), (1, 2)])
+def test_a_task_that_needs_more_leaves_says_so(tmp_path, start, leaves):
+    run = Run("add", RUN.model, dataclasses.replace(TRAINING, start=start, leaves=leaves))
+    with pytest.raises(InputError, match=f"needs at least 4 leaves, got {leaves}"):
+        list(train(run, begin(tmp_path / "run", run)))
+
+
+@pytest.mark.parametrize(
+    ("task", "kind", "soft"),
+    [
+        ("reverse", "lstm+ham", False),
+        ("search", "lstm+ham", False),
+        ("sort", "lstm+ham", True),
+        ("stack", "raw-ham", False),
+        ("queue", "raw-ham", True),
+        ("merge", "lstm", False),
+        ("sort", "lstm+a", False),
+        ("priority_queue", "lstm", False),
+        ("stack", "lstm+a", False),
+    ],
+)
+def test_every_model_trains_and_loads(engine, tmp_path, task, kind, soft):
+    model = Architecture(kind=kind, cells=4, size=4, hidden=4, soft=soft)
+    training = dataclasses.replace(TRAINING, start=1, epochs=3, batches=2, finish=1)
+    folder = begin(tmp_path / "run", Run(task, model, training))
+    epochs = [epoch for epoch in train(folder.run(), folder) if isinstance(epoch, Epoch)]
+    assert len(epochs) == 3
+    assert json.loads(json.dumps(folder.metrics())) == [dataclasses.asdict(epoch) for epoch in epochs]
+    trained = load(folder.path)
+    assert trained.run == folder.run()
+    assert not trained.model.training
+
+
+def test_the_checkpoint_holds_the_best_average_not_the_last_weights(tmp_path):
+    folder = begin(tmp_path / "run")
+    list(train(RUN, folder))
+    tensors, _ = folder.read_state()
+    weights = torch.cat([p.detach().flatten() for p in load(folder.path).model.parameters()])
+    assert torch.equal(weights, tensors["best"])
+    assert not torch.equal(weights, tensors["weights"])
+
+
+def test_another_seed_is_another_run(tmp_path):
+    losses = set()
+    for seed in (0, 1):
+        run = dataclasses.replace(RUN, seed=seed)
+        losses.add(
+            next(e.train_loss for e in train(run, begin(tmp_path / str(seed), run)) if isinstance(e, Epoch))
+        )
+    assert len(losses) == 2
+
+
+def test_adam_is_torchs():
+    torch.manual_seed(0)
+    weights = torch.randn(50)
+    theirs = torch.nn.Parameter(weights.clone())
+    adam, optimiser = Adam(weights), torch.optim.Adam([theirs], lr=0.01)
+    for t in range(30):
+        gradient = torch.randn(50)
+        optimiser.param_groups[0]["lr"] = rate = 0.01 * 0.9**t
+        theirs.grad = gradient
+        optimiser.step()
+        adam.step(gradient, rate)
+    torch.testing.assert_close(weights, theirs.detach())
+
+
+def test_flat_parameters_are_the_models_own():
+    model = LSTMHAM(3, 2, cells=4, size=4, hidden=4)
+    before = [p.detach().clone() for p in model.parameters()]
+    flat = FlatParameters(model)
+    assert all(torch.equal(p, old) for p, old in zip(model.parameters(), before, strict=True))
+    sum(p.sum() for p in model.parameters()).backward()
+    assert (flat.gradient == 1).all()
+    with flat.borrowed(torch.zeros_like(flat.weights)):
+        assert not any(p.any() for p in model.parameters())
+    assert all(torch.equal(p, old) for p, old in zip(model.parameters(), before, strict=True))
+
+
+def test_training_and_validation_never_share_a_seed():
+    assert len({loop.TRAINING, loop.VALIDATION, loop.TEST}) == 3
+    assert tasks.names()

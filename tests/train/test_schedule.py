@@ -1,0 +1,58 @@
+"""The phases of a run and the pace of each, by hand."""
+
+import pytest
+
+from ham.config import Training
+from ham.train.schedule import pace, phase_after
+
+SETTINGS = Training(
+    epochs=10,
+    finish=4,
+    learning_rate=0.1,
+    learning_rate_decay=0.5,
+    exploration=0.01,
+    exploration_decay=0.9,
+    finish_learning_rate=0.02,
+    finish_decay=0.5,
+    finish_reinforce=3.0,
+)
+
+
+def test_the_main_phase_decays_its_rate_and_its_exploration():
+    now = pace(SETTINGS, "main", epoch=2, began=0)
+    assert now.learning_rate == pytest.approx(0.025)
+    assert now.exploration == pytest.approx(0.0081)
+    assert now.reinforce == SETTINGS.reinforce
+
+
+def test_a_main_phase_that_began_again_has_the_first_rate_and_exploration():
+    assert pace(SETTINGS, "main", epoch=7, began=7) == pace(SETTINGS, "main", epoch=0, began=0)
+    assert pace(SETTINGS, "main", epoch=9, began=7) == pace(SETTINGS, "main", epoch=2, began=0)
+
+
+def test_the_end_phase_starts_at_its_own_rate_and_does_not_explore():
+    now = pace(SETTINGS, "finish", epoch=2, began=1)
+    assert now.learning_rate == pytest.approx(0.01)
+    assert now.exploration == 0
+    assert now.reinforce == 3
+
+
+@pytest.mark.parametrize(
+    ("phase", "began", "epochs", "settled", "then"),
+    [
+        ("main", 0, 5, False, "main"),
+        ("main", 0, 6, False, "finish"),
+        ("main", 0, 3, True, "finish"),
+        ("finish", 3, 6, True, "finish"),
+        ("finish", 3, 7, False, "done"),
+    ],
+)
+def test_phases_follow_each_other(phase, began, epochs, settled, then):
+    assert phase_after(SETTINGS, phase, began, epochs, settled) == then
+
+
+def test_without_an_end_phase_the_main_phase_is_all():
+    settings = Training(epochs=10)
+    assert phase_after(settings, "main", 0, 9, False) == "main"
+    assert phase_after(settings, "main", 0, 10, False) == "done"
+    assert phase_after(settings, "main", 0, 4, True) == "done"
