@@ -19,8 +19,11 @@ from ham import tasks
 from ham.config import Architecture, Training
 from ham.core.errors import InputError
 from ham.models.memory import forced
-from ham.ops import Episode, native, native_training
-from ham.ops.interface import ObjectiveCall
+from ham.ops import Episode, native
+from ham.ops.native import training as native_training
+from ham.ops.native.engine import sizes_of_model
+from ham.ops.native.library import loaded
+from ham.ops.native.structures import ObjectiveCall
 from ham.train.adam import Adam
 from ham.train.flat import FlatParameters
 from ham.train.gradient import Gradient, options_of
@@ -116,7 +119,7 @@ class Case:
         call.batch, call.symbols, call.bits = self.outputs.shape
         _, call.timesteps, call.levels = self.turns.shape
         call.query, call.every = self.queries.shape[-1], self.every
-        options_of(self.training).fill(call)
+        native_training.Options(**options_of(self.training)).fill(call)
         call.reinforce, call.exploration = 1.3, self.exploration
         durations = self.asked * self.every
         ran = torch.arange(call.timesteps) < durations[:, None]
@@ -137,9 +140,9 @@ class Case:
         }
         for name, tensor in given.items():
             setattr(call, name, tensor.data_ptr())
-        scratch = torch.full((native.library().ham_objective_floats(ctypes.byref(call)),), torch.nan)
+        scratch = torch.full((loaded().ham_objective_floats(ctypes.byref(call)),), torch.nan)
         call.scratch = scratch.data_ptr()
-        native.library().ham_objective(ctypes.byref(call))
+        loaded().ham_objective(ctypes.byref(call))
         gradients = [given["d_outputs"], given["d_turn_logits"]]
         if self.training.baseline == "learned":
             gradients.append(given["d_head"])
@@ -242,7 +245,7 @@ def test_one_gradient_serves_batches_of_all_sizes():
 def test_a_forked_process_computes_on(monkeypatch):
     """Threads do not survive a fork; the engine must not count on them."""
     # Filling a large tensor would use PyTorch's own threads, which do not survive one.
-    monkeypatch.setattr(native, "fill_workspaces_with_nan", False)
+    native.fill_with_nan(False)
     problem = (*batch_of("reverse", 8, 40), Training(batch=40))
     torch.set_num_threads(2)
     try:
@@ -279,7 +282,11 @@ def test_nothing_unchecked_reaches_the_engine(name, change, error, message):
     given = {part: getattr(examples, part) for part in names} | {"uniforms": uniforms}
     given[name] = change(given[name])
     engine = native_training.Gradient(
-        flat.weights, flat.gradient, model.engine_sizes(), model.every, options_of(training)
+        flat.weights,
+        flat.gradient,
+        sizes_of_model(model),
+        model.every,
+        native_training.Options(**options_of(training)),
     )
     with pytest.raises(error, match=message):
         engine.of(**given, leaves=8, reinforce=1.0, exploration=0.0)

@@ -163,7 +163,7 @@ class HAM(nn.Module):
         self._check(state, query)
         if uniforms is None:
             uniforms = self._uniforms(state, leaf, not self.training if greedy is None else greedy)
-        elif uniforms.shape != (shape := (len(state.tree), depth_of(state.leaves))):
+        elif uniforms.shape != (shape := (state.tree.shape[0], depth_of(state.leaves))):
             raise InputError(f"uniforms must have shape {shape}, got {tuple(uniforms.shape)}")
         logits, turns, leaf, value = run("attend", reference.attend, state.tree, query, uniforms, self.search)
         return Read(leaf, value, turns, logits)
@@ -192,13 +192,13 @@ class HAM(nn.Module):
             raise InputError(
                 "this state was already updated; go on from what update() gave, or clone() before"
             )
-        if query.shape != (shape := (len(state.tree), self.query_size)):
+        if query.shape != (shape := (state.tree.shape[0], self.query_size)):
             raise InputError(f"the query must have shape {tuple(shape)}, got {tuple(query.shape)}")
 
     def _uniforms(
         self, state: State, leaf: Int[Tensor, "batch"] | None, greedy: bool
     ) -> Float[Tensor, "batch depth"]:
-        shape = (len(state.tree), depth_of(state.leaves))
+        shape = (state.tree.shape[0], depth_of(state.leaves))
         if leaf is not None:
             return forced(leaf, state.leaves).to(state.tree.dtype)
         if greedy:

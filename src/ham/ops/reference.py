@@ -50,8 +50,7 @@ def attend(
 
     Gives the decisions' logits, the decisions, the leaf and its value.
     """
-    _require_finite("query", query)
-    _require_finite("uniforms", uniforms)
+    require(uniforms.isfinite().all(), lambda: "uniforms must be finite")
     take = _take if _chained(tree, query, search) else _plain_take
     rows = torch.arange(len(tree), device=tree.device)
     node = torch.ones_like(rows)
@@ -81,7 +80,6 @@ def update(
 
     Examples that are not `active` keep their tree as it is.
     """
-    _require_finite("query", query)
     chained = _chained(tree, query, write, join)
     take, put = (_take, _put) if chained else (_plain_take, _plain_put)
     leaves = tree.shape[1] // 2
@@ -220,10 +218,6 @@ def _counts_of_our_own() -> tuple[int, int, int]:
         value = torch.zeros(2, 2, device="cpu", dtype=torch.float32, requires_grad=True)
         torch.autograd.grad(Probe.apply(Probe.apply(value)).sum(), value)
     return found[-1]
-
-
-def _require_finite(name: str, tensor: Tensor) -> None:
-    require(tensor.isfinite().all(), lambda: f"{name} must be finite")
 
 
 def _require_leaves(leaf: Int[Tensor, "*batch"], leaves: int) -> None:

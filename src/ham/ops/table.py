@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable
-from typing import Any, Literal, Protocol, get_args
+from typing import Any, Literal, Protocol, get_args, runtime_checkable
 
 import torch
 
@@ -33,6 +33,7 @@ OPERATIONS = {
 _log = logging.getLogger("ham")
 
 
+@runtime_checkable
 class Engine(Protocol):
     """Runs some of the operations: those it has a method for, with the arguments of the reference."""
 
@@ -131,14 +132,14 @@ def _tell(asked: Backend, operation: str, reason: str) -> None:
     """That the reference runs a call, or an error where another engine was asked for."""
     if asked != "auto":
         raise InputError(f"the {asked} engine does not serve {operation}: {reason}")
-    _say(f"{operation} runs on the reference: {reason}")
+    _say(operation, reason)
 
 
 @torch.compiler.assume_constant_result
-def _say(line: str) -> None:
-    if line not in _said:
-        _said.add(line)
-        _log.warning("%s", line)
+def _say(operation: str, reason: str) -> None:
+    if reason not in _said:
+        _said.add(reason)
+        _log.warning("%s runs on the reference: %s", operation, reason)
 
 
 def _valid(name: str) -> Backend:

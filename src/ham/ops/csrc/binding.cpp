@@ -6,6 +6,7 @@
 
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/Parallel.h>
+#include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/zeros.h>
 #include <torch/csrc/autograd/custom_function.h>
@@ -52,6 +53,9 @@ Tensor of_type(at::IntArrayRef shape, at::ScalarType type) {
 
 Tensor buffer_beside(const Tensor&, int64_t floats) { return buffer(floats); }
 
+// A negated view, say, is contiguous and yet not what its memory holds.
+Tensor dense(const Tensor& tensor) { return tensor.resolve_neg().contiguous(); }
+
 // Vectors are loaded at multiples of their size: torch allocates so, but a view may begin anywhere.
 Tensor aligned(const Tensor& tensor) {
   return reinterpret_cast<uintptr_t>(tensor.const_data_ptr()) % 64 ? tensor.clone() : tensor;
@@ -94,7 +98,7 @@ struct Given {
 
   void only(const std::optional<Tensor>& active) {
     if (!active) return;
-    Tensor flags = active->contiguous();
+    Tensor flags = dense(*active);
     check(flags, {batch}, "active", at::kBool);
     for (int64_t i = 0; i < batch; ++i)
       if (flags.const_data_ptr<bool>()[i]) taking_part.push_back(i);
@@ -121,7 +125,7 @@ struct Given {
   // The query's gradient, and those of the networks' tensors.
   Gradients backward(Tensor& d_tree, const Tensor& saved, TensorList networks) {
     AccessSizes sizes = sizes_of(access);
-    Tensor tape = aligned(saved.contiguous());
+    Tensor tape = aligned(dense(saved));
     check(tape, tape_shape(sizes, true), "what was saved for backward");
     Tensor scratch = buffer(sizes.backward);
     Tensor d_query = of_type({batch, access.query}, at::kFloat);
@@ -154,10 +158,9 @@ std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor> attend_forward(const Tensor& 
   Given given(Kind::attend, tree, query.size(1), search);
   Access& access = given.access;
   int64_t batch = given.batch, levels = access.levels();
-  Tensor queries = query.contiguous(), thresholds = uniforms.contiguous();
+  Tensor queries = dense(query), thresholds = dense(uniforms);
   check(queries, {batch, access.query}, "query");
   check(thresholds, {batch, levels}, "uniforms");
-  check_finite(queries, "query");
   check_finite(thresholds, "uniforms");
   Tensor logits = of_type({batch, levels}, at::kFloat), turns = of_type({batch, levels}, at::kBool);
   Tensor leaf = of_type({batch}, at::kLong), value = of_type({batch, access.width}, at::kFloat);
@@ -180,10 +183,9 @@ Tensor update_forward(Tensor& tree, const Tensor& leaf, const Tensor& query, con
   Access& access = given.access;
   given.only(active);
   access.pull = static_cast<float>(pull);
-  Tensor queries = query.contiguous(), leaves = leaf.contiguous();
+  Tensor queries = dense(query), leaves = dense(leaf);
   check(queries, {given.batch, access.query}, "query");
   check(leaves, {given.batch}, "leaf", at::kLong);
-  check_finite(queries, "query");
   access.to_leaf = leaves.const_data_ptr<int64_t>();
   for (int64_t i = 0; i < access.count; ++i) {
     int64_t to = access.to_leaf[access.examples ? access.examples[i] : i];
@@ -194,33 +196,68 @@ Tensor update_forward(Tensor& tree, const Tensor& leaf, const Tensor& query, con
   return given.forward(taped);
 }
 
-Gradients attend_backward(Tensor& d_tree, const std::optional<Tensor>& d_logits,
-                          const std::optional<Tensor>& d_value, const Tensor& tape, TensorList search,
-                          int64_t query) {
+Gradients attend_gradients(Tensor& d_tree, const std::optional<Tensor>& d_logits,
+                            const std::optional<Tensor>& d_value, const Tensor& tape, TensorList search,
+                            int64_t query) {
   check_tree(d_tree, "the tree's gradient");
   Given given(Kind::attend, d_tree, query, search);
   Access& access = given.access;
   Tensor of_logits, of_value;
   if (d_logits) {
-    of_logits = d_logits->contiguous();
+    of_logits = dense(*d_logits);
     check(of_logits, {given.batch, access.levels()}, "the logits' gradient");
     access.d_turn_logits = of_logits.const_data_ptr<float>();
   }
   if (d_value) {
-    of_value = d_value->contiguous();
+    of_value = dense(*d_value);
     check(of_value, {given.batch, access.width}, "the value's gradient");
     access.d_value = of_value.const_data_ptr<float>();
   }
   return given.backward(d_tree, tape, search);
 }
 
-Gradients update_backward(Tensor& d_tree, const Tensor& tape, const std::optional<Tensor>& active,
-                          TensorList networks, int64_t query, double pull) {
+Gradients update_gradients(Tensor& d_tree, const Tensor& tape, const std::optional<Tensor>& active,
+                           TensorList networks, int64_t query, double pull) {
   check_tree(d_tree, "the tree's gradient");
   Given given(Kind::update, d_tree, query, networks);
   given.only(active);
   given.access.pull = static_cast<float>(pull);
   return given.backward(d_tree, tape, networks);
+}
+
+// As operations they give the networks' gradients in one vector: the list of a schema cannot be functionalised.
+using Flat = std::tuple<Tensor, Tensor>;
+
+Flat flat(const Gradients& gradients) {
+  std::vector<Tensor> parts;
+  for (const Tensor& gradient : std::get<1>(gradients)) parts.push_back(gradient.flatten());
+  return {std::get<0>(gradients), at::cat(parts)};
+}
+
+Flat attend_backward(Tensor& d_tree, const std::optional<Tensor>& d_logits, const std::optional<Tensor>& d_value,
+                     const Tensor& tape, TensorList search, int64_t query) {
+  return flat(attend_gradients(d_tree, d_logits, d_value, tape, search, query));
+}
+
+Flat update_backward(Tensor& d_tree, const Tensor& tape, const std::optional<Tensor>& active, TensorList networks,
+                     int64_t query, double pull) {
+  return flat(update_gradients(d_tree, tape, active, networks, query, pull));
+}
+
+Gradients parts(const Flat& flat, TensorList networks) {
+  std::vector<Tensor> gradients;
+  int64_t start = 0;
+  for (const Tensor& tensor : networks) {
+    gradients.push_back(std::get<1>(flat).narrow(0, start, tensor.numel()).view(tensor.sizes()));
+    start += tensor.numel();
+  }
+  return {std::get<0>(flat), gradients};
+}
+
+// Real memory, and nobody who watches what is called: then a kernel may be called without the dispatcher.
+bool is_plain(const Tensor& tensor) {
+  return !tensor.key_set().has(c10::DispatchKey::Python) && !tensor.is_neg() && tensor.is_cpu() &&
+         !c10::impl::TorchDispatchModeTLS::any_modes_set();
 }
 
 template <class Signature>
@@ -230,9 +267,8 @@ c10::TypedOperatorHandle<Signature> operation(const char* name) {
 
 // What may be changed in place: memory that nobody else holds. Anything else is copied once.
 Tensor own(const Tensor& gradient) {
-  bool ours = gradient.use_count() == 1 && gradient.has_storage() && gradient.storage().use_count() == 1 &&
-              gradient.is_contiguous() && !gradient.key_set().has(c10::DispatchKey::Python) &&
-              !c10::impl::TorchDispatchModeTLS::any_modes_set();
+  bool ours = is_plain(gradient) && gradient.use_count() == 1 && gradient.storage().use_count() == 1 &&
+              gradient.is_contiguous();
   return ours ? gradient : gradient.clone(at::MemoryFormat::Contiguous);
 }
 
@@ -276,10 +312,11 @@ struct Attend : torch::autograd::Function<Attend> {
     Tensor d_tree = gradients[0].defined()
                         ? own(gradients[0])
                         : at::zeros_symint(context->saved_data["tree"].toSymIntVector(), saved[0].options());
+    auto given = [](const Tensor& tensor) { return tensor.defined() ? std::optional(tensor) : std::nullopt; };
+    int64_t query = context->saved_data["query"].toInt();
     auto [d_query, d_search] =
-        run.call(d_tree, d_logits.defined() ? std::optional(d_logits) : std::nullopt,
-                 d_value.defined() ? std::optional(d_value) : std::nullopt, saved[0], search,
-                 context->saved_data["query"].toInt());
+        is_plain(d_tree) ? attend_gradients(d_tree, given(d_logits), given(d_value), saved[0], search, query)
+                         : parts(run.call(d_tree, given(d_logits), given(d_value), saved[0], search, query), search);
     results = {d_tree, d_query, Tensor()};
     results.insert(results.end(), d_search.begin(), d_search.end());
     return results;
@@ -307,14 +344,17 @@ struct Update : torch::autograd::Function<Update> {
     static auto run = operation<decltype(update_backward)>("ham::update_backward");
     variable_list saved = context->get_saved_variables();
     TensorList networks = TensorList(saved).slice(2);
-    bool has_active = saved[1].defined();
     size_t before = 5;  // tree, query, leaf, active, pull
     variable_list results(before + networks.size());
     if (!gradients[0].defined()) return results;
     Tensor d_tree = own(gradients[0]);
+    std::optional<Tensor> active;
+    if (saved[1].defined()) active = saved[1];
+    int64_t query = context->saved_data["query"].toInt();
+    double pull = context->saved_data["pull"].toDouble();
     auto [d_query, d_networks] =
-        run.call(d_tree, saved[0], has_active ? std::optional(saved[1]) : std::nullopt, networks,
-                 context->saved_data["query"].toInt(), context->saved_data["pull"].toDouble());
+        is_plain(d_tree) ? update_gradients(d_tree, saved[0], active, networks, query, pull)
+                         : parts(run.call(d_tree, saved[0], active, networks, query, pull), networks);
     results.resize(before);
     results[0] = d_tree;
     results[1] = d_query;
@@ -368,9 +408,9 @@ TORCH_LIBRARY(ham, library) {
   library.def("update_forward(Tensor(a!) tree, Tensor leaf, Tensor query, Tensor? active, Tensor[] networks, "
               "float pull, bool taped) -> Tensor tape");
   library.def("attend_backward(Tensor(a!) d_tree, Tensor? d_logits, Tensor? d_value, Tensor tape, Tensor[] search, "
-              "int query) -> (Tensor d_query, Tensor[] d_search)");
+              "int query) -> (Tensor d_query, Tensor d_search)");
   library.def("update_backward(Tensor(a!) d_tree, Tensor tape, Tensor? active, Tensor[] networks, int query, "
-              "float pull) -> (Tensor d_query, Tensor[] d_networks)");
+              "float pull) -> (Tensor d_query, Tensor d_networks)");
 }
 
 TORCH_LIBRARY_IMPL(ham, CPU, library) {

@@ -6,7 +6,7 @@ Here is what PyTorch has to know of them to trace a program: the shapes of what 
 from __future__ import annotations
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from ham.core.errors import InputError
 from ham.core.tree import depth_of
@@ -18,22 +18,29 @@ REFUSAL = "ham: "
 
 
 def attend(
-    tree: Tensor, query: Tensor, uniforms: Tensor, search: nn.Module
+    tree: Tensor, query: Tensor, uniforms: Tensor, search: list[Tensor]
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """One descent of every example; the same function as `reference.attend`."""
+    """One descent of every example, as `reference.attend`; SEARCH is given by its parameters."""
     try:
-        return torch.ops.ham.attend_.default(tree, query, uniforms, list(search.parameters()))
+        return torch.ops.ham.attend_.default(tree, query, uniforms, search)
     except ValueError as error:
         raise refusal(error) from None
 
 
 def update(
-    tree: Tensor, leaf: Tensor, query: Tensor, active: Tensor | None, write: nn.Module, join: nn.Module
+    tree: Tensor,
+    leaf: Tensor,
+    query: Tensor,
+    active: Tensor | None,
+    networks: list[Tensor],
+    pull: float = 0.0,
 ) -> Tensor:
-    """One write and the joins above it, in place; the same function as `reference.update`."""
-    networks = [*write.parameters(), *join.parameters()]
+    """One write and the joins above it, in place, as `reference.update`.
+
+    WRITE and JOIN are given by their parameters: of the candidate, the gate, and JOIN.
+    """
     try:
-        torch.ops.ham.update_.default(tree, leaf, query, active, networks, getattr(join, "pull", 0.0))
+        torch.ops.ham.update_.default(tree, leaf, query, active, networks, pull)
     except ValueError as error:
         raise refusal(error) from None
     return tree
@@ -72,15 +79,15 @@ def register() -> None:
 
     @torch.library.register_fake("ham::attend_backward")
     def _(d_tree, d_logits, d_value, tape, search, query):
-        return d_tree.new_empty(len(d_tree), query), [torch.empty_like(tensor) for tensor in search]
+        return _gradients(d_tree, search, query)
 
     @torch.library.register_fake("ham::update_backward")
     def _(d_tree, tape, active, networks, query, pull):
-        return d_tree.new_empty(len(d_tree), query), [torch.empty_like(tensor) for tensor in networks]
+        return _gradients(d_tree, networks, query)
 
 
 def _reading(tree: Tensor, uniforms: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    batch, levels = len(tree), uniforms.shape[1]
+    batch, levels = tree.shape[0], uniforms.shape[1]
     return (
         tree.new_empty(batch, levels),
         tree.new_empty(batch, levels, dtype=torch.bool),
@@ -89,6 +96,11 @@ def _reading(tree: Tensor, uniforms: Tensor) -> tuple[Tensor, Tensor, Tensor, Te
     )
 
 
+def _gradients(d_tree: Tensor, networks: list[Tensor], query: int) -> tuple[Tensor, Tensor]:
+    weights = sum(tensor.numel() for tensor in networks)
+    return d_tree.new_empty(d_tree.shape[0], query), d_tree.new_empty(weights)
+
+
 def _tape(tree: Tensor, rows: int, taped: bool) -> Tensor:
     """A panel of 16 lanes for every row that a chunk of examples keeps."""
-    return tree.new_empty((len(tree) + LANES - 1) // LANES if taped else 0, LANES * rows)
+    return tree.new_empty((tree.shape[0] + LANES - 1) // LANES if taped else 0, LANES * rows)

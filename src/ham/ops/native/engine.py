@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import chain
 from operator import is_
 from typing import Any
 from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor, nn
+from torch.nn.modules import module as global_hooks
 
 from ham.core.errors import InputError
 from ham.ops import forms
@@ -42,7 +44,7 @@ class NativeEngine:
 
     def attend(self, tree: Tensor, query: Tensor, uniforms: Tensor, search: nn.Module) -> Any:
         try:
-            return accesses.attend(tree, query, uniforms, search)
+            return accesses.attend(tree, query, uniforms, self._parameters(search))
         except Exception:
             self._look_again((search, AN_MLP))
             raise
@@ -57,7 +59,8 @@ class NativeEngine:
         join: nn.Module,
     ) -> Tensor:
         try:
-            return accesses.update(tree, leaf, query, active, write, join)
+            networks = self._parameters(write) + self._parameters(join)
+            return accesses.update(tree, leaf, query, active, networks, getattr(join, "pull", 0.0))
         except Exception:
             self._look_again((write, WRITE), (join, JOIN))
             raise
@@ -77,22 +80,36 @@ class NativeEngine:
         return (
             _why_not_floats(tree=tree, query=query)
             or why_not_tensor("leaf", leaf, torch.int64)
+            or ("" if active is None else why_not_tensor("active", active, torch.bool))
             or self._why_not(write, WRITE)
             or self._why_not(join, JOIN)
-            or _why_not_widths(write, join)
+            or self._why_not_together(write, join)
         )
 
     def _why_not(self, module: nn.Module, expected: tuple[str, ...]) -> str:
         """As `why_not_module`, but a module that was looked at before is only compared with what it was then."""
-        if torch.compiler.is_compiling():
-            return why_not_module(module, *expected) or _why_not_layers(module)
-        seen = self._found_whole.get(module)
-        if seen is not None and seen.expected is expected and seen.holds():
-            return ""
+        if not torch.compiler.is_compiling():
+            seen = self._found_whole.get(module)
+            if seen is not None and seen.expected is expected and seen.holds():
+                return ""
         why = why_not_module(module, *expected) or _why_not_layers(module)
-        if not why:
+        if not why and not torch.compiler.is_compiling():
             self._found_whole[module] = _Snapshot(module, expected)
         return why
+
+    def _why_not_together(self, write: nn.Module, join: nn.Module) -> str:
+        """An update's three networks are of one depth, and their hidden layers of one width."""
+        if torch.compiler.is_compiling():
+            widths = hidden_widths(write) | hidden_widths(join)
+        else:
+            widths = self._found_whole[write].widths | self._found_whole[join].widths
+        return "WRITE and JOIN have hidden layers of different widths" if len(widths) > 1 else ""
+
+    def _parameters(self, module: nn.Module) -> list[Tensor]:
+        """Of a module that was just looked at."""
+        if torch.compiler.is_compiling():
+            return list(module.parameters())
+        return self._found_whole[module].parameters
 
     def _look_again(self, *modules: tuple[nn.Module, tuple[str, ...]]) -> None:
         """After a refusal: is it one of the parameters, which were not looked at again?"""
@@ -190,7 +207,7 @@ class NativeEngine:
         self, model: nn.Module, weights: Tensor, gradient: Tensor, every: int, options: Any, pull: float
     ) -> training.Gradient | sequences.Gradient:
         """What computes the gradient of a whole training batch, for weights that are one vector."""
-        sizes = _sizes_of(model)
+        sizes = sizes_of_model(model)
         if isinstance(sizes, sequences.Sizes):
             return sequences.Gradient(weights, gradient, sizes)
         assert sizes is not None
@@ -206,7 +223,7 @@ class NativeEngine:
         if why := why_not_module(model, *TRAINED):
             return why
         try:
-            sizes = _sizes_of(model)
+            sizes = sizes_of_model(model)
         except (InputError, TypeError) as error:
             return str(error)
         return "" if sizes else f"this {type(model).__name__} is trained by way of autograd"
@@ -230,7 +247,7 @@ class NativeEngine:
         return _why_not_floats(weights=weights, gradient=gradient, mean=mean, square=square)
 
 
-def _sizes_of(model: Any) -> layout.Sizes | sequences.Sizes | None:
+def sizes_of_model(model: Any) -> layout.Sizes | sequences.Sizes | None:
     """The widths of a model that is trained in one call; None for variants of it that are not."""
     if isinstance(networks := model.networks(), Networks):
         if forms.form_of(networks.memory) != "ham" or why_not_networks(networks):
@@ -249,36 +266,27 @@ class _Snapshot:
 
     def __init__(self, module: nn.Module, expected: tuple[str, ...]):
         self.expected = expected
-        self.parts = list(module.modules())
-        self.classes = list(map(type, self.parts))
-        self.hooks = [
-            hooks
-            for part in self.parts
-            for hooks in (
-                part._forward_hooks,
-                part._forward_pre_hooks,
-                part._backward_hooks,
-                part._backward_pre_hooks,
-                part._buffers,
-            )
-        ]
-        self.own = [part.__dict__ for part in self.parts]
-        self.members = [
-            (members, tuple(members.values()))
-            for part in self.parts
-            for members in (part._modules, part._parameters)
-            if members
-        ]
+        self.parameters = list(module.parameters())
+        self.widths = hidden_widths(module)
+        self.parts = parts = list(module.modules())
+        self.classes = list(map(type, parts))
+        self.attributes = [part.__dict__ for part in parts]
+        self.counts = list(map(len, self.attributes))
+        kinds = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks", "_buffers")
+        self.none_expected = [getattr(part, kind) for part in parts for kind in kinds]
+        self.members = [of for part in parts for of in (part._modules, part._parameters) if of]
+        self.sizes = list(map(len, self.members))
+        self.those = list(chain.from_iterable(map(dict.values, self.members)))
 
     def holds(self) -> bool:
-        if any(self.hooks) or forms.global_hooks._has_any_global_hook():
-            return False
-        if list(map(type, self.parts)) != self.classes:
-            return False
-        for members, before in self.members:
-            if len(members) != len(before) or not all(map(is_, members.values(), before)):
-                return False
-        return not any("forward" in own for own in self.own)
+        return (
+            not any(self.none_expected)
+            and not global_hooks._has_any_global_hook()
+            and list(map(type, self.parts)) == self.classes
+            and list(map(len, self.attributes)) == self.counts
+            and list(map(len, self.members)) == self.sizes
+            and all(map(is_, chain.from_iterable(map(dict.values, self.members)), self.those))
+        )
 
 
 def why_not_networks(networks: Networks) -> str:
@@ -320,10 +328,10 @@ def _why_not_layers(module: nn.Module) -> str:
     return ""
 
 
-def _why_not_widths(write: Any, join: Any) -> str:
-    """An update's three networks are of one depth, and their hidden layers of one width."""
-    shapes = {(len(network), network[0].out_features) for network in (write.candidate, write.gate, join)}
-    return "WRITE and JOIN have hidden layers of different widths" if len(shapes) > 1 else ""
+def hidden_widths(module: nn.Module) -> set[int]:
+    """Widths of the hidden layers in a module; 0 for a network that has none."""
+    networks = [part for part in module.modules() if isinstance(part, nn.Sequential)]
+    return {part[0].out_features if len(part) > 1 else 0 for part in networks}
 
 
 def _why_not_lstm(module: nn.Module) -> str:

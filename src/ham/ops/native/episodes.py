@@ -244,13 +244,18 @@ class Given(NamedTuple):
 def _longest_tape(
     sizes: Sizes, batch: int, leaves: int, timesteps: int, every: int, soft: bool, final_tree: bool
 ) -> int:
-    durations, lengths = (c_int64 * batch)(*[timesteps] * batch), (c_int64 * batch)(*[leaves] * batch)
-    call = EpisodeCall(
-        batch=batch, leaves=leaves, timesteps=timesteps, every=every, threads=1, taped=True,
-        durations=ctypes.addressof(durations), lengths=ctypes.addressof(lengths) if sizes.has_lstm else None,
-        tree=ctypes.addressof(durations) if final_tree else None, **sizes._asdict(),
-    )  # fmt: skip
-    return sizes_of(call, "soft" if soft else "episode")[0]
+    durations = (c_int64 * batch)(*[timesteps] * batch)
+    floats = 0
+    # A single empty leaf makes every height of an empty subtree worth keeping.
+    for filled in (leaves, leaves - 1) if sizes.has_lstm else (0,):
+        lengths = (c_int64 * batch)(*[filled] * batch)
+        call = EpisodeCall(
+            batch=batch, leaves=leaves, timesteps=timesteps, every=every, threads=1, taped=True,
+            durations=ctypes.addressof(durations), lengths=ctypes.addressof(lengths) if sizes.has_lstm else None,
+            tree=ctypes.addressof(durations) if final_tree else None, **sizes._asdict(),
+        )  # fmt: skip
+        floats = max(floats, sizes_of(call, "soft" if soft else "episode")[0])
+    return floats
 
 
 def _forward(*arguments: Any) -> tuple[Tensor, ...]:
@@ -264,8 +269,10 @@ def _forward(*arguments: Any) -> tuple[Tensor, ...]:
     # Its presence decides how many updates the tape holds.
     call.tree = pointer(results[5]) if given.final_tree else None
     name = "soft" if given.soft else "episode"
-    scratch = buffer(sizes_of(call, name)[1])
-    tape = buffer(given.longest_tape if taped else 0)
+    of_tape, of_scratch, _ = sizes_of(call, name)
+    tape, scratch = buffer(given.longest_tape if taped else 0), buffer(of_scratch)
+    if taped and of_tape > tape.numel():
+        raise RuntimeError(f"a tape of {of_tape} floats is longer than the longest, {tape.numel()}")
     call.tape, call.scratch = pointer(tape), pointer(scratch)
     getattr(loaded(), f"ham_{name}_forward")(ctypes.byref(call))
     del held

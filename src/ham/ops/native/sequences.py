@@ -316,7 +316,10 @@ def _run_forward(
     call: ReaderCall | DecoderCall, name: str, parameters: Sequence[Tensor], longest_tape: int
 ) -> Tensor:
     addresses = pointers(parameters)
-    tape, scratch = buffer(longest_tape if call.taped else 0), buffer(sizes_of(call, name)[1])
+    of_tape, of_scratch, _ = sizes_of(call, name)
+    tape, scratch = buffer(longest_tape if call.taped else 0), buffer(of_scratch)
+    if call.taped and of_tape > longest_tape:
+        raise RuntimeError(f"a tape of {of_tape} floats is longer than the longest, {longest_tape}")
     call.parameters, call.tape, call.scratch = addresses, pointer(tape), pointer(scratch)
     getattr(loaded(), f"ham_{name}_forward")(ctypes.byref(call))
     return tape
