@@ -40,7 +40,7 @@ class NativeEngine:
 
     def why_not(self, operation: str, *call: Any) -> str:
         """Why it does not serve a call; empty if it does."""
-        return library.why_not() or forms.why_not_here() or getattr(self, f"_why_not_{operation}")(*call)
+        return library.why_not() or forms.why_not_here() or getattr(self, "_why_not_" + operation)(*call)
 
     def attend(self, tree: Tensor, query: Tensor, uniforms: Tensor, search: nn.Module) -> Any:
         try:
@@ -66,7 +66,11 @@ class NativeEngine:
             raise
 
     def _why_not_attend(self, tree: Tensor, query: Tensor, uniforms: Tensor, search: nn.Module) -> str:
-        return _why_not_floats(tree=tree, query=query, uniforms=uniforms) or self._why_not(search, AN_MLP)
+        if not (_is_plain(tree) and _is_plain(query) and _is_plain(uniforms)) and (
+            why := _why_not_floats(tree=tree, query=query, uniforms=uniforms)
+        ):
+            return why
+        return self._why_not(search, AN_MLP)
 
     def _why_not_update(
         self,
@@ -77,14 +81,13 @@ class NativeEngine:
         write: nn.Module,
         join: nn.Module,
     ) -> str:
-        return (
-            _why_not_floats(tree=tree, query=query)
-            or why_not_tensor("leaf", leaf, torch.int64)
-            or ("" if active is None else why_not_tensor("active", active, torch.bool))
-            or self._why_not(write, WRITE)
-            or self._why_not(join, JOIN)
-            or self._why_not_together(write, join)
-        )
+        if not (_is_plain(tree) and _is_plain(query) and _is_plain(leaf, torch.int64)) and (
+            why := _why_not_floats(tree=tree, query=query) or why_not_tensor("leaf", leaf, torch.int64)
+        ):
+            return why
+        if active is not None and (why := why_not_tensor("active", active, torch.bool)):
+            return why
+        return self._why_not(write, WRITE) or self._why_not(join, JOIN) or self._why_not_together(write, join)
 
     def _why_not(self, module: nn.Module, expected: tuple[str, ...]) -> str:
         """As `why_not_module`, but a module that was looked at before is only compared with what it was then."""
@@ -342,12 +345,14 @@ def _why_not_lstm(module: nn.Module) -> str:
     return ""
 
 
+def _is_plain(tensor: Tensor, dtype: torch.dtype = torch.float32) -> bool:
+    """The usual case at once; only what fails it is worth finding out about in detail."""
+    return type(tensor) is Tensor and tensor.dtype is dtype and tensor.is_cpu
+
+
 def _why_not_floats(**tensors: Tensor | None) -> str:
     for name, tensor in tensors.items():
-        # The usual case at once; only what fails it is worth finding out about in detail.
-        if tensor is None or (type(tensor) is Tensor and tensor.dtype is torch.float32 and tensor.is_cpu):
-            continue
-        if why := why_not_tensor(name, tensor):
+        if tensor is not None and not _is_plain(tensor) and (why := why_not_tensor(name, tensor)):
             return why
     return ""
 
