@@ -48,10 +48,10 @@ def jax_trainer(peer: ModuleType, trainer: Trainer) -> Any:
     """JAX's trainer of the same model, from the same weights."""
     return peer.Trainer(
         {name: value.numpy() for name, value in trainer.model.state_dict().items()},
-        discount=SETTINGS.discount,
-        reinforce=SETTINGS.reinforce,
-        exploration=SETTINGS.exploration,
-        clip=SETTINGS.clip,
+        discount=SETTINGS.objective.discount,
+        reinforce=SETTINGS.main.reinforce,
+        exploration=SETTINGS.main.exploration,
+        clip=SETTINGS.optimiser.clip,
         rate=RATE,
     )
 

@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from ham.config import Training
+from ham.config import Run
 from ham.models import HAM, Model, SoftHAM
 from ham.ops import Episode, native_for
 from ham.ops.episode import LEAST_ENTROPY
@@ -43,17 +43,18 @@ class Cost:
 class Gradient:
     """Computes a model's gradient into its vector, batch after batch."""
 
-    def __init__(self, model: Model, flat: FlatParameters, training: Training):
-        self.model, self.flat, self.training = model, flat, training
+    def __init__(self, model: Model, flat: FlatParameters, run: Run):
+        self.model, self.flat, self.run = model, flat, run
         self._engine: native_training.Gradient | native_recurrent.Gradient | None = None
         # The loss is a batch's mean; these settings speak of one example's.
-        self.pull = training.pull / training.batch
+        self.pull = run.objective.pull / run.data.batch
         memory = getattr(model, "memory", None)
         if isinstance(memory, HAM):
             memory.join.pull = self.pull
         self.soft = memory if isinstance(memory, SoftHAM) else None
         if self.soft:
-            self.soft.tree_clip, self.soft.entropy = training.tree_clip / training.batch, training.entropy
+            self.soft.tree_clip = run.model.soft.tree_clip / run.data.batch
+            self.soft.entropy = run.objective.entropy
 
     def of(
         self,
@@ -80,7 +81,7 @@ class Gradient:
                 return Cost(*cost)
 
         if self.soft:
-            self.soft.exploration = exploration / self.training.batch
+            self.soft.exploration = exploration / self.run.data.batch
         episode = model(
             examples.inputs,
             examples.lengths,
@@ -95,7 +96,7 @@ class Gradient:
             episode,
             examples,
             model.baseline,
-            self.training,
+            self.run,
             every=model.every,
             reinforce=reinforce,
             exploration=exploration,
@@ -128,22 +129,22 @@ class Gradient:
             if isinstance(sizes, native_recurrent.Sizes):
                 self._engine = native_recurrent.Gradient(*vectors, sizes)
             else:
-                options = options_of(self.training)
+                options = options_of(self.run)
                 self._engine = native_training.Gradient(*vectors, sizes, self.model.every, options, self.pull)
         return self._engine
 
 
-def options_of(training: Training) -> native_training.Options:
+def options_of(run: Run) -> native_training.Options:
     """What the engine has to know of the objective."""
     from ham.ops import native_training
 
     return native_training.Options(
-        runs=training.runs,
-        reward=training.reward,
-        baseline=training.baseline,
-        normalise=training.normalise,
-        entropy=training.entropy,
-        discount=training.discount,
+        runs=run.data.runs,
+        reward=run.objective.reward,
+        baseline=run.objective.baseline,
+        normalise=run.objective.normalise,
+        entropy=run.objective.entropy,
+        discount=run.objective.discount,
         least_entropy=LEAST_ENTROPY,
         least_square=LEAST_SQUARE,
     )
