@@ -212,7 +212,7 @@ class TestTrain:
         assert complaint.splitlines()[-1] == f"ham: stopped; continue with: ham train --resume {folder}"
         done = len(runs.RunFolder(folder).metrics())
         settings = json.loads((folder / "config.json").read_text())
-        settings["training"]["epochs"] = done + 2
+        settings["schedule"]["epochs"] = done + 2
         (folder / "config.json").write_text(json.dumps(settings))
         assert ham("train", "--resume", folder)[0] == 0
 
@@ -336,7 +336,8 @@ class TestRefused:
             ("trian", "train"),
             ("train", "name the task first"),
             ("train nosuch", "nosuch"),
-            ("train sort --traning.epochs 3", "--schedule.epochs"),
+            ("train sort --shedule.epochs 3", "--schedule.epochs"),
+            ("train sort --training.learning-rate 3", "--training.learning-rate is --main.learning-rate now"),
             ("train sort --schedule.epochs x", "whole number, got 'x'"),
             ("train sort --model.kind gpt", "gpt"),
             ("train sort --recipe nosuch", "nosuch"),

@@ -68,7 +68,7 @@ def begun(ham, tmp_path):
         recipe.write_text(RUN.to_json())
         assert ham("train", "--recipe", recipe, "--out", path)[0] == 0
         longer = json.loads(RUN.to_json())
-        longer["training"]["epochs"] = 5
+        longer["schedule"]["epochs"] = 5
         (path / CONFIG).write_text(json.dumps(longer))
         # As it would stand had the longer run been killed here.
         tensors, progress = RunFolder(path).read_state()

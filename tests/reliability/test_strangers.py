@@ -97,9 +97,9 @@ class TestTooMuch:
         [
             ("model", "hidden", 10**9),
             ("model", "every", 10**9),
-            ("training", "leaves", 1 << 60),
-            ("training", "start", 1 << 40),
-            ("training", "batch", 10**12),
+            ("data", "leaves", 1 << 60),
+            ("data", "start", 1 << 40),
+            ("data", "batch", 10**12),
         ],
     )
     def test_settings_that_no_machine_can_hold(self, parts, tmp_path, part, name, value):
@@ -184,7 +184,7 @@ class TestLies:
         """Whoever reads the first `run` and whoever reads the second must not get different ones."""
         header, body = parts
         text = json.dumps(header)
-        twice = text.replace('"format": "1"', '"format": "1", "format": "1"')
+        twice = text.replace('"format": "2"', '"format": "2", "format": "2"')
         assert twice != text
         (tmp_path / "x.safetensors").write_bytes(packed(twice.encode(), body))
         with pytest.raises(InputError, match=r"x\.safetensors"):

@@ -13,7 +13,7 @@ from tyro.conf import FlagCreatePairsOff, Positional, Suppress, arg
 
 from ham import recipes, tasks
 from ham.cli.arguments import Backend, optional, parse
-from ham.config import Architecture, Data, Objective, Optimiser, Options, Phase, Run, Schedule
+from ham.config import Architecture, Data, Objective, Optimiser, Options, Phase, Run, Schedule, format_1
 from ham.core.errors import InputError
 from ham.models.kinds import kind_for
 from ham.tasks import Practice
@@ -91,6 +91,7 @@ def train(argv: list[str]) -> int:
     if any(word.partition("=")[0] == "--resume" for word in argv):
         resumed = _resumed(argv)
         return _follow(None, resumed.resume, resumed.execution, resumed.task)
+    _refuse_first_names(argv)
     new = _new(_defaults(argv), argv)
     run = Run(
         task=_canonical(new.task),
@@ -99,6 +100,13 @@ def train(argv: list[str]) -> int:
         **{name: getattr(new, name) for name in COMPONENTS},
     )
     return _follow(run, new.out or _folder_for(run), new.execution)
+
+
+def _refuse_first_names(argv: list[str]) -> None:
+    """Say what a setting is called now, to who knows it by the name it had first."""
+    for flag in (word.partition("=")[0] for word in argv):
+        if name := format_1.NAMES.get(flag.removeprefix("--").replace("-", "_")):
+            raise InputError(f"{flag} is --{name.replace('_', '-')} now")
 
 
 def _new(start: Run, argv: list[str]) -> New:
