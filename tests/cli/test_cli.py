@@ -19,8 +19,10 @@ from safetensors.torch import load_file
 from ham import cli, recipes, runs
 from ham.cli import arguments, doctor, main, one_line, terminal
 from ham.cli.train import recipe_for
+from ham.config import Options
 from ham.core.errors import InputError
 from ham.ops import native
+from ham.runs import RunFolder
 from ham.train.loop import Epoch, Step
 from settings import run_with
 
@@ -327,6 +329,48 @@ class TestEvaluate:
         _, printed, _ = ham("evaluate", trained, "--task", "sort", "--examples", 5, "--json")
         assert json.loads(printed)["task"] == "sort"
         assert is_refused(ham("evaluate", trained, "--task", "add"), "memory")
+
+
+class TestSettings:
+    def test_help_tells_the_dozen_that_people_change_and_help_all_the_rest(self, ham):
+        (_, short, _), (_, full, _) = ham("train", "add", "--help"), ham("train", "add", "--help-all")
+        for flag in (
+            "--model.kind",
+            "--data.leaves",
+            "--schedule.epochs",
+            "--main.learning-rate",
+            "--seed",
+            "--out",
+        ):
+            assert flag in short
+            assert flag in full
+        for flag in ("--objective.discount", "--model.soft.in-order", "--end.reinforce", "--practice.varied"):
+            assert flag not in short
+            assert flag in full
+        assert short.count("--model.") + short.count("--data.") + short.count("--main.") <= 12
+
+    def test_a_short_run_has_a_short_end_phase(self, ham, tmp_path):
+        words = ("train", "sort", "--out", tmp_path / "run", "--schedule.epochs", 2, *SMALL)
+        assert ham(*words, "--schedule.finish", 25)[0] == 0
+        assert [record["phase"] for record in RunFolder(tmp_path / "run").metrics()] == ["main", "finish"]
+
+    def test_the_options_of_a_task_in_a_file_are_flags_and_are_remembered(self, ham, tmp_path):
+        file = tmp_path / "own.py"
+        file.write_text(
+            "from dataclasses import dataclass\n"
+            "from ham.tasks import Practice\n"
+            "from ham.tasks.reverse import Reverse\n"
+            "@dataclass(frozen=True)\nclass OwnPractice(Practice):\n    loud: float = 0.0\n"
+            "class Own(Reverse):\n    name = 'own'\n    options = OwnPractice\n"
+            "    def practice(self, rng, batch, n, longest, options):\n"
+            "        assert options.loud == 0.5\n"
+            "        return super().practice(rng, batch, n, longest, options)\n"
+        )
+        words = ("train", f"{file}:Own", "--out", tmp_path / "run", "--schedule.epochs", 1, *SMALL)
+        assert ham(*words, "--practice.loud", 0.5)[0] == 0
+        assert RunFolder(tmp_path / "run").run().practice == Options(loud=0.5)
+        assert is_refused(ham(*words, "--practice.quiet", 0.5), "--practice.quiet")
+        assert is_refused(ham(*words, "--practice.loud", 1.5), "must lie in 0 … 1, got 1.5")
 
 
 class TestRefused:
