@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 from test_native import WIDTHS, assert_as_good
 
 import ham
-from ham.config import Training
 from ham.core.errors import InputError
 from ham.models import AttentiveDecoder, EncoderDecoder
 from ham.ops import native
@@ -24,6 +23,7 @@ from ham.ops.native.engine import sizes_of_model
 from ham.train.flat import FlatParameters
 from ham.train.gradient import Gradient
 from ham.train.objective import Examples
+from settings import run_with
 
 pytestmark = pytest.mark.skipif(not native.available(), reason=native.why_not() or "available")
 
@@ -212,7 +212,7 @@ def gradient_of(model, flat, examples, backend):
     flat.gradient.fill_(torch.nan)
     uniforms = torch.zeros(*examples.counted.shape, 0, dtype=examples.inputs.dtype)
     strengths = {"reinforce": 1.0, "exploration": 1.0}
-    cost = Gradient(model, flat, Training()).of(examples, uniforms, leaves=32, **strengths)
+    cost = Gradient(model, flat, run_with()).of(examples, uniforms, leaves=32, **strengths)
     return cost, flat.gradient.clone()
 
 

@@ -16,7 +16,7 @@ from torch import nn
 
 import ham
 from ham import tasks
-from ham.config import Architecture, Training
+from ham.config import Architecture
 from ham.core.errors import InputError
 from ham.models.memory import forced
 from ham.ops import Episode, native
@@ -28,6 +28,7 @@ from ham.train.adam import Adam
 from ham.train.flat import FlatParameters
 from ham.train.gradient import Gradient, options_of
 from ham.train.objective import Examples, objective
+from settings import run_with
 
 pytestmark = pytest.mark.skipif(not native.available(), reason=native.why_not() or "available")
 
@@ -79,7 +80,7 @@ class Case:
         self.targets = torch.from_numpy(rng.integers(0, 2, (batch, symbols, case["bits"]))).float()
         self.head = torch.from_numpy(np.append(rng.normal(size=3), 0.5)).float()
         self.exploration = case["exploration"]
-        self.training = Training(
+        self.training = run_with(
             batch=batch,
             runs=case["runs"],
             discount=0.9,
@@ -109,7 +110,7 @@ class Case:
         )
         terms.loss.backward()
         gradients = [leaf.grad.double() for leaf in leaves]
-        if self.training.baseline == "learned":
+        if self.objective.baseline == "learned":
             gradients.append(torch.cat([head.weight.grad[0], head.bias.grad]).double())
         return [float(terms.loss.detach()), terms.cross_entropy, terms.entropy, terms.wrong], gradients
 
@@ -144,7 +145,7 @@ class Case:
         call.scratch = scratch.data_ptr()
         loaded().ham_objective(ctypes.byref(call))
         gradients = [given["d_outputs"], given["d_turn_logits"]]
-        if self.training.baseline == "learned":
+        if self.objective.baseline == "learned":
             gradients.append(given["d_head"])
         return given["terms"].tolist(), [gradient.double() for gradient in gradients]
 
@@ -198,7 +199,7 @@ def cost_and_gradient(model, examples, uniforms, training, backend, dtype=torch.
 )
 def test_a_whole_gradient_is_that_of_the_definition(task, baseline, leaves, batch, pull):
     runs = 2 if baseline == "leave-one-out" else 1
-    training = Training(batch=batch, runs=runs, baseline=baseline, pull=pull)
+    training = run_with(batch=batch, runs=runs, baseline=baseline, pull=pull)
     problem = (*batch_of(task, leaves, batch, runs), training)
     right, right_gradient = cost_and_gradient(*problem, "reference", torch.float64)
     plain, plain_gradient = cost_and_gradient(*problem, "reference")
@@ -214,7 +215,7 @@ def test_a_whole_gradient_is_that_of_the_definition(task, baseline, leaves, batc
 
 
 def test_the_number_of_threads_changes_no_bit():
-    problem = (*batch_of("reverse", 16, 70), Training(batch=70))
+    problem = (*batch_of("reverse", 16, 70), run_with(batch=70))
     before = torch.get_num_threads()
     try:
         found = []
@@ -231,7 +232,7 @@ def test_the_number_of_threads_changes_no_bit():
 def test_one_gradient_serves_batches_of_all_sizes():
     """Its workspace is used again; what an earlier batch left there must not matter."""
     model, *_ = batch_of("reverse", 8, 4)
-    training, flat = Training(batch=4), FlatParameters(model)
+    training, flat = run_with(batch=4), FlatParameters(model)
     ham.set_backend("native")
     kept = Gradient(model, flat, training)
     for leaves, batch in [(8, 40), (2, 3), (16, 20), (8, 40)]:
@@ -246,7 +247,7 @@ def test_a_forked_process_computes_on(monkeypatch):
     """Threads do not survive a fork; the engine must not count on them."""
     # Filling a large tensor would use PyTorch's own threads, which do not survive one.
     native.fill_with_nan(False)
-    problem = (*batch_of("reverse", 8, 40), Training(batch=40))
+    problem = (*batch_of("reverse", 8, 40), run_with(batch=40))
     torch.set_num_threads(2)
     try:
         expected = cost_and_gradient(*problem, "native")
@@ -277,7 +278,7 @@ def test_a_forked_process_computes_on(monkeypatch):
 )
 def test_nothing_unchecked_reaches_the_engine(name, change, error, message):
     model, examples, uniforms = batch_of("reverse", 8, 3)
-    training, flat = Training(batch=3), FlatParameters(model)
+    training, flat = run_with(batch=3), FlatParameters(model)
     names = ("inputs", "lengths", "asked", "targets", "counted")
     given = {part: getattr(examples, part) for part in names} | {"uniforms": uniforms}
     given[name] = change(given[name])
@@ -295,7 +296,7 @@ def test_nothing_unchecked_reaches_the_engine(name, change, error, message):
 def test_leave_one_out_needs_runs_that_divide_the_batch():
     model, examples, uniforms = batch_of("reverse", 8, 3)
     ham.set_backend("native")
-    gradient = Gradient(model, FlatParameters(model), Training(batch=4, runs=2, baseline="leave-one-out"))
+    gradient = Gradient(model, FlatParameters(model), run_with(batch=4, runs=2, baseline="leave-one-out"))
     with pytest.raises(InputError, match="leave-one-out needs at least two runs that divide"):
         gradient.of(examples, uniforms, leaves=8, reinforce=1.0, exploration=0.0)
 

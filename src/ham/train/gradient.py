@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from ham.config import Training
+from ham.config import Run
 from ham.models import HAM, Model, SoftHAM
 from ham.models.transformations import Join
 from ham.ops import Episode, offer
@@ -41,18 +41,19 @@ class Cost:
 class Gradient:
     """Computes a model's gradient into its vector, batch after batch."""
 
-    def __init__(self, model: Model, flat: FlatParameters, training: Training):
-        self.model, self.flat, self.training = model, flat, training
+    def __init__(self, model: Model, flat: FlatParameters, run: Run):
+        self.model, self.flat, self.run = model, flat, run
         self._engine: Any = None
         self._asked = False
         # The loss is a batch's mean; these settings speak of one example's.
-        self.pull = training.pull / training.batch
+        self.pull = run.objective.pull / run.data.batch
         memory = getattr(model, "memory", None)
         if isinstance(memory, HAM) and isinstance(memory.join, Join):
             memory.join.pull = self.pull
         self.soft = memory if isinstance(memory, SoftHAM) else None
         if self.soft:
-            self.soft.tree_clip, self.soft.entropy = training.tree_clip / training.batch, training.entropy
+            self.soft.tree_clip = run.model.soft.tree_clip / run.data.batch
+            self.soft.entropy = run.objective.entropy
 
     def of(
         self,
@@ -74,7 +75,7 @@ class Gradient:
             return Cost(*cost)
 
         if self.soft:
-            self.soft.exploration = exploration / self.training.batch
+            self.soft.exploration = exploration / self.run.data.batch
         episode = model(
             examples.inputs,
             examples.lengths,
@@ -89,7 +90,7 @@ class Gradient:
             episode,
             examples,
             model.baseline,
-            self.training,
+            self.run,
             every=model.every,
             reinforce=reinforce,
             exploration=exploration,
@@ -116,20 +117,20 @@ class Gradient:
         """An engine's own gradient of a whole batch, for the models that it knows."""
         if not self._asked:
             call = (self.model, self.flat.weights, self.flat.gradient, self.model.every)
-            self._engine = offer("gradient", *call, options_of(self.training), self.pull)
+            self._engine = offer("gradient", *call, options_of(self.run), self.pull)
             self._asked = True
         return self._engine
 
 
-def options_of(training: Training) -> dict[str, Any]:
+def options_of(run: Run) -> dict[str, Any]:
     """What an engine has to know of the objective."""
     return {
-        "runs": training.runs,
-        "reward": training.reward,
-        "baseline": training.baseline,
-        "normalise": training.normalise,
-        "entropy": training.entropy,
-        "discount": training.discount,
+        "runs": run.data.runs,
+        "reward": run.objective.reward,
+        "baseline": run.objective.baseline,
+        "normalise": run.objective.normalise,
+        "entropy": run.objective.entropy,
+        "discount": run.objective.discount,
         "least_entropy": LEAST_ENTROPY,
         "least_square": LEAST_SQUARE,
     }

@@ -163,7 +163,7 @@ def portable(trained: Trained) -> dict[str, Any]:
         "task": trained.task.name,
         "kind": trained.run.model.kind,
         "every": trained.model.every,
-        "smallest": trained.run.training.start,
+        "smallest": trained.run.data.start,
         "shapes": {name: list(array.shape) for name, array in weights.items()},
         "weights": base64.b64encode(b"".join(array.tobytes() for array in weights.values())).decode(),
     }

@@ -108,7 +108,7 @@ class NativeEngine:
             widths = self._found_whole[write].widths | self._found_whole[join].widths
         return "WRITE and JOIN have hidden layers of different widths" if len(widths) > 1 else ""
 
-    def _parameters(self, module: nn.Module) -> list[Tensor]:
+    def _parameters(self, module: nn.Module) -> list[Any]:
         """Of a module that was just looked at."""
         if torch.compiler.is_compiling():
             return list(module.parameters())
@@ -277,7 +277,7 @@ class _Snapshot:
         self.counts = list(map(len, self.attributes))
         kinds = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks", "_buffers")
         self.none_expected = [getattr(part, kind) for part in parts for kind in kinds]
-        self.members = [of for part in parts for of in (part._modules, part._parameters) if of]
+        self.members: list[dict[str, Any]] = [of for part in parts for of in (part._modules, part._parameters) if of]
         self.sizes = list(map(len, self.members))
         self.those = list(chain.from_iterable(map(dict.values, self.members)))
 
@@ -333,8 +333,8 @@ def _why_not_layers(module: nn.Module) -> str:
 
 def hidden_widths(module: nn.Module) -> set[int]:
     """Widths of the hidden layers in a module; 0 for a network that has none."""
-    networks = [part for part in module.modules() if isinstance(part, nn.Sequential)]
-    return {part[0].out_features if len(part) > 1 else 0 for part in networks}
+    networks: list[Any] = [part for part in module.modules() if isinstance(part, nn.Sequential)]
+    return {int(part[0].out_features) if len(part) > 1 else 0 for part in networks}
 
 
 def _why_not_lstm(module: nn.Module) -> str:
