@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from ham.config import Training
 from ham.learn.estimators import LEAST_SQUARE
 from ham.learn.flat import FlatParameters
 from ham.learn.objective import Examples, objective
-from ham.nn import HAM, Model, SoftHAM
+from ham.nn import HAM, Model, SoftHAM, Start
 from ham.ops import Episode, native_for
 from ham.ops.episode import LEAST_ENTROPY
 
@@ -63,6 +63,8 @@ class Gradient:
         leaves: int,
         reinforce: float,
         exploration: float,
+        places: Int[Tensor, "rows"] | None = None,
+        start: Start | None = None,
     ) -> Cost:
         """Run the batch, with as many timesteps as it has symbols times η."""
         model = self.model
@@ -75,12 +77,20 @@ class Gradient:
                 return Cost(*engine.of(*given))
             if engine is not None and uniforms.shape[-1]:
                 cost = engine.of(
-                    *given, uniforms, leaves=leaves, reinforce=reinforce, exploration=exploration
+                    *given,
+                    uniforms,
+                    leaves=leaves,
+                    reinforce=reinforce,
+                    exploration=exploration,
+                    places=places,
+                    start=start,
                 )
                 return Cost(*cost)
 
         if self.soft:
             self.soft.exploration = exploration / self.training.batch
+        # A model that has no use for these need not know of them.
+        placed = {} if places is None and start is None else {"places": places, "start": start}
         episode = model(
             examples.inputs,
             examples.lengths,
@@ -88,6 +98,7 @@ class Gradient:
             leaves=leaves,
             uniforms=uniforms,
             targets=examples.targets,
+            **placed,
         )
         if model.baseline is None and native_for(examples.inputs):
             return self._of_cross_entropy(episode, examples)
@@ -129,7 +140,9 @@ class Gradient:
                 self._engine = native_recurrent.Gradient(*vectors, sizes)
             else:
                 options = options_of(self.training)
-                self._engine = native_training.Gradient(*vectors, sizes, self.model.every, options, self.pull)
+                self._engine = native_training.Gradient(
+                    *vectors, sizes, self.model.every, options, **self.model.engine_options()
+                )
         return self._engine
 
 

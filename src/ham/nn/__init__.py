@@ -3,7 +3,7 @@
 from ham.nn.lstm_ham import LSTMHAM
 from ham.nn.memory import HAM, Read, State, forced
 from ham.nn.mlp import MLP, Rectified, Write
-from ham.nn.model import Model
+from ham.nn.model import Model, Start
 from ham.nn.raw_ham import RawHAM
 from ham.nn.soft import SoftHAM, SoftRead
 
@@ -17,6 +17,7 @@ __all__ = [
     "Rectified",
     "SoftHAM",
     "SoftRead",
+    "Start",
     "State",
     "Write",
     "forced",

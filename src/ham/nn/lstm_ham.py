@@ -2,14 +2,41 @@
 
 from __future__ import annotations
 
-import torch
-from torch import Tensor, nn
+import math
+from typing import Any
 
+import torch
+from jaxtyping import Int
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from ham.errors import InputError
 from ham.nn.memory import HAM
-from ham.nn.model import Model, Recorder
+from ham.nn.model import Model, Recorder, Start
 from ham.nn.soft import SoftHAM
 from ham.ops import Episode, native_for
 from ham.tree import depth_of
+
+
+class BoundedLSTMCell(nn.LSTMCell):
+    """An LSTM's step whose cells are clipped to [−bound, bound]; with bound 0 it is PyTorch's."""
+
+    def __init__(self, inputs: int, cells: int, *, bound: float = 0.0):
+        super().__init__(inputs, cells)
+        if not 0 <= bound < math.inf:
+            raise InputError(f"cell_bound must be finite and not negative, got {bound}")
+        self.bound = bound
+
+    def forward(self, inputs, state=None):
+        if not self.bound:
+            return super().forward(inputs, state)
+        h, c = state or (inputs.new_zeros(len(inputs), self.hidden_size),) * 2
+        i, f, g, o = (
+            F.linear(inputs, self.weight_ih, self.bias_ih) + F.linear(h, self.weight_hh, self.bias_hh)
+        ).chunk(4, -1)
+        c = torch.sigmoid(f) * c + torch.sigmoid(i) * torch.tanh(g)
+        c = c.clamp(-self.bound, self.bound)
+        return torch.sigmoid(o) * torch.tanh(c), c
 
 
 class LSTMHAM(Model):
@@ -21,6 +48,8 @@ class LSTMHAM(Model):
         size: width d of the memory's values.
         every: memory accesses per output symbol (η).
         soft: attend softly (DHAM); the parameters are the same.
+        cell_bound: the LSTM's cells are clipped to [−cell_bound, cell_bound]; 0 is no bound.
+        bounds: `join`, `top` and `grid`, as in `HAM`.
     """
 
     def __init__(
@@ -34,11 +63,13 @@ class LSTMHAM(Model):
         depth: int = 2,
         every: int = 1,
         soft: bool = False,
+        cell_bound: float = 0.0,
+        **bounds: Any,
     ):
         super().__init__()
         memory = SoftHAM if soft else HAM
-        self.memory = memory(features, cells, size, hidden=hidden, depth=depth)
-        self.controller = nn.LSTMCell(size, cells)
+        self.memory = memory(features, cells, size, hidden=hidden, depth=depth, **bounds)
+        self.controller = BoundedLSTMCell(size, cells, bound=cell_bound)
         self.output = nn.Linear(cells, bits)
         self.baseline = nn.Linear(cells, 1)
         self.every = every
@@ -59,9 +90,28 @@ class LSTMHAM(Model):
         parts = (self.memory, self.controller, self.output)
         return [parameter for part in parts for parameter in part.parameters()]
 
+    def engine_options(self):
+        return {**self.memory.episode_options(), "cell_bound": self.controller.bound}
+
     def forward(
-        self, inputs, lengths, asked, *, leaves, uniforms=None, targets=None, keep=True, final_tree=False
+        self,
+        inputs,
+        lengths,
+        asked,
+        *,
+        leaves,
+        uniforms=None,
+        targets=None,
+        keep=True,
+        final_tree=False,
+        places: Int[Tensor, "slots"] | None = None,
+        start: Start | None = None,
     ) -> Episode:
+        """As `Model.forward`.
+
+        `places` are the leaves of the input rows, the same for all examples, in ascending order; `start` is what
+        the controller starts from instead of zeros.
+        """
         durations = asked * self.every
         timesteps = max(int(durations.max()), self.every)
         if native_for(inputs):
@@ -70,20 +120,24 @@ class LSTMHAM(Model):
             return Episode(
                 *native.lstm_ham_episode(
                     self._engine_parameters(),
-                    native.padded(inputs, leaves),
+                    inputs,
                     lengths,
                     durations,
                     None if self.soft else uniforms,
+                    leaves=leaves,
                     timesteps=timesteps,
                     every=self.every,
                     keep=keep,
                     final_tree=final_tree,
-                    **self.memory.episode_options(),
+                    places=places,
+                    start=start,
+                    **self.engine_options(),
                 )
             )
 
-        state = self.memory.init(inputs, lengths, leaves)
-        h = c = inputs.new_zeros(len(inputs), self.controller.hidden_size)
+        state = self.memory.init(inputs, lengths, leaves, places)
+        zeros = inputs.new_zeros(len(inputs), self.controller.hidden_size)
+        h, c = start or (zeros, zeros)
         # Nothing but the final tree knows of an example's last update.
         updates = durations if final_tree else durations - 1
         record = Recorder(durations)

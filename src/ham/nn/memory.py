@@ -17,7 +17,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from ham.errors import InputError
-from ham.nn.mlp import MLP, Join, Rectified, Write
+from ham.nn.mlp import MLP, JoinForm, Rectified, Write, join_of
 from ham.ops import entropy_of, log_prob_of, native_for, reference
 from ham.tree import capacity_for, depth_of, turns_to
 
@@ -69,40 +69,62 @@ class HAM(nn.Module):
         size: width d of the value in every node.
         hidden: width of the hidden layers of the four networks.
         depth: their number of layers, 1 or 2.
+        join: the form of JOIN.
+        top: ceiling of what EMBED and a rectified JOIN give; 0 is none.
+        grid: if not 0, all values are rounded to multiples of 1/grid.
     """
 
-    def __init__(self, features: int, query: int, size: int = 20, *, hidden: int = 20, depth: int = 2):
+    def __init__(
+        self,
+        features: int,
+        query: int,
+        size: int = 20,
+        *,
+        hidden: int = 20,
+        depth: int = 2,
+        join: JoinForm = "rectified",
+        top: float = 0.0,
+        grid: int = 0,
+    ):
         super().__init__()
-        self.size = size
-        self.embed = Rectified(features, size, hidden=hidden, depth=depth)
-        self.join = Join(2 * size, size, hidden=hidden, depth=depth)
+        self.size, self.top, self.grid = size, top, grid
+        self.embed = Rectified(features, size, hidden=hidden, depth=depth, top=top, grid=grid)
+        self.join = join_of(join, size, hidden=hidden, depth=depth, top=top, grid=grid)
         self.search = MLP(size + query, 1, hidden=hidden, depth=depth)
-        self.write = Write(size, query, hidden=hidden, depth=depth)
+        self.write = Write(size, query, hidden=hidden, depth=depth, grid=grid)
 
     def episode_options(self) -> dict[str, Any]:
         """What the engine has to know of this memory beside its parameters."""
-        return {"pull": self.join.pull}
+        return {"pull": self.join.pull, "join": self.join.form, "top": self.top, "grid": self.grid}
 
     def init(
         self,
         x: Float[Tensor, "batch items features"],
         lengths: Int[Tensor, "batch"] | None = None,
         leaves: int | None = None,
+        places: Int[Tensor, "items"] | None = None,
     ) -> State:
-        """A memory that holds EMBED(x) in its first leaves and zeros in the others.
+        """A memory that holds EMBED(x) in its first leaves, or in those at `places`, and zeros in the others.
 
-        `leaves` defaults to the smallest power of two that holds all the items.
+        `leaves` defaults to the smallest power of two that holds all the items. Places are different leaves in
+        ascending order.
         """
         items = x.shape[1]
-        leaves = capacity_for(items) if leaves is None else leaves
+        leaves = (
+            capacity_for(items if places is None else int(places.max()) + 1) if leaves is None else leaves
+        )
         depth_of(leaves)
+        check_places(places, items, leaves)
         if items > leaves:
             raise InputError(f"{items} items do not fit into a memory of {leaves} leaves")
         values = self.embed(x)
         if lengths is not None:
             used = torch.arange(items, device=x.device) < lengths[:, None]
             values = values * used[..., None]
-        values = nn.functional.pad(values, (0, 0, 0, leaves - items))
+        if places is None:
+            values = nn.functional.pad(values, (0, 0, 0, leaves - items))
+        else:
+            values = values.new_zeros(len(x), leaves, self.size).index_copy(1, places, values)
         return State(reference.build(values, self.join))
 
     def empty(self, batch: int, leaves: int) -> State:
@@ -184,3 +206,13 @@ def forced(leaf: Int[Tensor, "*batch"], leaves: int) -> Float[Tensor, "*batch de
     if leaf.numel() and (leaf.min() < 0 or leaf.max() >= leaves):
         raise InputError(f"a leaf must be between 0 and {leaves - 1}, got {leaf.min()} … {leaf.max()}")
     return torch.where(turns_to(leaf, leaves), SURELY_RIGHT, SURELY_LEFT)
+
+
+def check_places(places: Int[Tensor, "items"] | None, items: int, leaves: int) -> None:
+    """Refuse places that are not as many different leaves, in ascending order, as there are items."""
+    if places is None:
+        return
+    if places.shape != (items,):
+        raise InputError(f"places must have shape ({items},), got {tuple(places.shape)}")
+    if items and (places[0] < 0 or places[-1] >= leaves or bool((places.diff() < 1).any())):
+        raise InputError(f"places must be different leaves from 0 to {leaves - 1} in ascending order")

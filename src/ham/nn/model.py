@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from jaxtyping import Float, Int
@@ -14,6 +14,13 @@ from ham.ops import Episode
 
 if TYPE_CHECKING:
     from ham.ops import native, native_recurrent
+
+
+class Start(NamedTuple):
+    """What an LSTM controller starts from."""
+
+    state: Float[Tensor, "batch cells"]
+    cell: Float[Tensor, "batch cells"]
 
 
 class Model(nn.Module, ABC):
@@ -50,6 +57,10 @@ class Model(nn.Module, ABC):
         Its parameters are all of the model's, in the order of its modules; a learned baseline's are last.
         """
         return None
+
+    def engine_options(self) -> dict[str, Any]:
+        """What the native engine has to know of this model beside its parameters."""
+        return {}
 
     def decisions(self, leaves: int) -> int:
         """Decisions a timestep, which is the last dimension of `uniforms`."""

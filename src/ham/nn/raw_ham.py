@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from torch import Tensor, nn
 
 from ham.nn.memory import HAM
@@ -27,10 +29,11 @@ class RawHAM(Model):
         hidden: int = 20,
         depth: int = 2,
         soft: bool = False,
+        **bounds: Any,
     ):
         super().__init__()
         memory = SoftHAM if soft else HAM
-        self.memory = memory(features, features, size, hidden=hidden, depth=depth)
+        self.memory = memory(features, features, size, hidden=hidden, depth=depth, **bounds)
         # The memory starts empty: there is nothing to embed.
         del self.memory.embed
         self.output = MLP(size, bits, hidden=hidden, depth=depth)
@@ -48,8 +51,20 @@ class RawHAM(Model):
     def _engine_parameters(self) -> list[Tensor]:
         return [*self.memory.parameters(), *self.output.parameters()]
 
+    def engine_options(self):
+        return self.memory.episode_options()
+
     def forward(
-        self, inputs, lengths, asked, *, leaves, uniforms=None, targets=None, keep=True, final_tree=False
+        self,
+        inputs,
+        lengths,
+        asked,
+        *,
+        leaves,
+        uniforms=None,
+        targets=None,
+        keep=True,
+        final_tree=False,
     ) -> Episode:
         timesteps = max(int(asked.max()), 1)
         if native_for(inputs):
@@ -65,7 +80,7 @@ class RawHAM(Model):
                     timesteps=timesteps,
                     keep=keep,
                     final_tree=final_tree,
-                    **self.memory.episode_options(),
+                    **self.engine_options(),
                 )
             )
 

@@ -13,7 +13,7 @@ from ctypes import c_int64, c_void_p
 from dataclasses import dataclass
 from functools import cache
 from itertools import accumulate, pairwise
-from math import isfinite, prod
+from math import inf, isfinite, prod
 from typing import NamedTuple, TypedDict, Unpack, get_args
 
 import torch
@@ -28,6 +28,8 @@ from ham.tree import depth_of
 
 ENTROPIES = get_args(Entropy)
 """In the order of HamEntropy."""
+JOINS = ("rectified", "normalised", "highway")
+"""In the order of HamJoin."""
 
 
 @dataclass(frozen=True)
@@ -214,6 +216,12 @@ class Sizes(NamedTuple):
     outputs: int
     depth: int
     has_lstm: bool
+    highway: bool = False
+    """Whether JOIN is a highway one, which has three networks instead of one."""
+
+    def fields(self) -> dict[str, int]:
+        """Those of an `EpisodeCall`."""
+        return {name: value for name, value in self._asdict().items() if name != "highway"}
 
 
 def _mlp(name: str, inputs: int, outputs: int, hidden: int, depth: int) -> list[tuple[str, tuple[int, ...]]]:
@@ -227,9 +235,14 @@ def _mlp(name: str, inputs: int, outputs: int, hidden: int, depth: int) -> list[
 Shapes = tuple[tuple[str, tuple[int, ...]], ...]
 
 
+def _join_shapes(width: int, hidden: int, depth: int, highway: bool) -> list[tuple[str, tuple[int, ...]]]:
+    names = ["join candidate", "join gate", "join side"] if highway else ["join"]
+    return [shape for name in names for shape in _mlp(name, 2 * width, width, hidden, depth)]
+
+
 def _memory_shapes(s: Sizes) -> list[tuple[str, tuple[int, ...]]]:
     return [
-        *_mlp("join", 2 * s.width, s.width, s.hidden, s.depth),
+        *_join_shapes(s.width, s.hidden, s.depth, s.highway),
         *_mlp("search", s.width + s.query, 1, s.hidden, s.depth),
         *_mlp("candidate", s.width + s.query, s.width, s.hidden, s.depth),
         *_mlp("gate", s.width + s.query, s.width, s.hidden, s.depth),
@@ -238,12 +251,14 @@ def _memory_shapes(s: Sizes) -> list[tuple[str, tuple[int, ...]]]:
 
 def lstm_ham_sizes(parameters: Sequence[Tensor]) -> Sizes:
     """The widths of an LSTM+HAM, read off its parameters, which are checked."""
-    depth = _depth_from(len(parameters), {16: 1, 26: 2}, "LSTM+HAM")
-    gates, width = _matrix("lstm weight_ih", parameters[10 * depth])
+    depth, highway = _depth_from(
+        len(parameters), {16: (1, False), 26: (2, False), 20: (1, True), 34: (2, True)}, "LSTM+HAM"
+    )
+    gates, width = _matrix("lstm weight_ih", parameters[(14 if highway else 10) * depth])
     bits = _matrix("embed weight 1", parameters[0])[1]
     outputs = _matrix("output weight", parameters[-2])[0]
     hidden = parameters[0].shape[0] if depth == 2 else 0
-    sizes = Sizes(bits, width, gates // 4, hidden, outputs, depth, True)
+    sizes = Sizes(bits, width, gates // 4, hidden, outputs, depth, True, highway)
     _check_parameters(parameters, _lstm_ham_shapes(sizes))
     return sizes
 
@@ -264,12 +279,14 @@ def _lstm_ham_shapes(s: Sizes) -> Shapes:
 
 def raw_ham_sizes(parameters: Sequence[Tensor]) -> Sizes:
     """The widths of a raw HAM, read off its parameters, which are checked."""
-    depth = _depth_from(len(parameters), {10: 1, 20: 2}, "raw HAM")
+    depth, highway = _depth_from(
+        len(parameters), {10: (1, False), 20: (2, False), 14: (1, True), 28: (2, True)}, "raw HAM"
+    )
     first, pair = _matrix("join weight 1", parameters[0])
     width = pair // 2
-    query = _matrix("search weight 1", parameters[2 * depth])[1] - width
+    query = _matrix("search weight 1", parameters[(6 if highway else 2) * depth])[1] - width
     outputs = _matrix("output weight", parameters[-2])[0]
-    sizes = Sizes(query, width, query, first if depth == 2 else 0, outputs, depth, False)
+    sizes = Sizes(query, width, query, first if depth == 2 else 0, outputs, depth, False, highway)
     _check_parameters(parameters, _raw_ham_shapes(sizes))
     return sizes
 
@@ -279,7 +296,8 @@ def _raw_ham_shapes(s: Sizes) -> Shapes:
     return (*_memory_shapes(s), *_mlp("output", s.width, s.outputs, s.hidden, s.depth))
 
 
-def _depth_from(count: int, depths: dict[int, int], model: str) -> int:
+def _depth_from(count: int, depths: dict[int, tuple[int, bool]], model: str) -> tuple[int, bool]:
+    """How deep its networks are, and whether JOIN is a highway one."""
     if count not in depths:
         raise InputError(f"{model} has {' or '.join(map(str, depths))} parameter tensors, got {count}")
     return depths[count]
@@ -344,6 +362,18 @@ class EpisodeOptions(TypedDict, total=False):
     """As `SoftHAM.exploration`."""
     entropy: Entropy
     """As `SoftHAM.entropy`."""
+    join: str
+    """The form of JOIN, as in `HAM`."""
+    top: float
+    """As in `HAM`."""
+    grid: int
+    """As in `HAM`."""
+    cell_bound: float
+    """As in `LSTMHAM`."""
+    places: Tensor | None
+    """LSTM+HAM: the leaf of each row of the input."""
+    start: tuple[Tensor, Tensor] | None
+    """LSTM+HAM: the controller's first state and cell."""
     keep: bool
     """Give more than the outputs, which is the default."""
     final_tree: bool
@@ -358,23 +388,38 @@ def lstm_ham_episode(
     uniforms: Tensor | None,
     *,
     timesteps: int,
+    leaves: int | None = None,
     **options: Unpack[EpisodeOptions],
 ) -> Results:
-    """Run LSTM+HAM: inputs [batch, leaves, bits], uniforms [batch, timesteps, depth] or None: greedy.
+    """Run LSTM+HAM: inputs [batch, rows, bits], uniforms [batch, timesteps, depth] or None: greedy.
 
     Gives outputs, turn logits, turns, leaves, queries and the final tree; what was not asked for
     is empty (time 0), the tree None. The parameters come in the order of the modules.
     """
     sizes = lstm_ham_sizes(parameters)
     if inputs.dim() != 3:
-        raise InputError(f"inputs must be [batch, leaves, bits], got {tuple(inputs.shape)}")
-    batch, leaves, _ = inputs.shape
+        raise InputError(f"inputs must be [batch, rows, bits], got {tuple(inputs.shape)}")
+    batch, rows, _ = inputs.shape
+    leaves = rows if leaves is None else leaves
     depth_of(leaves)
-    check("inputs", inputs, (batch, leaves, sizes.bits))
+    check("inputs", inputs, (batch, rows, sizes.bits))
+    check_rows(rows, leaves, options.get("places"))
     check("lengths", lengths, (batch,), torch.int64)
     lengths = lengths.clone()
-    check_range("lengths", lengths, 0, leaves)
+    check_range("lengths", lengths, 0, rows)
     return _run_episode(parameters, sizes, inputs, lengths, durations, uniforms, leaves, timesteps, **options)
+
+
+def check_rows(rows: int, leaves: int, places: Tensor | None) -> None:
+    """Refuse more rows than leaves, and places that are not different leaves in ascending order."""
+    if rows > leaves:
+        raise InputError(f"{rows} items do not fit into a memory of {leaves} leaves")
+    if places is None:
+        return
+    check_laid_out("places", places, (rows,), torch.int64)
+    check_range("places", places, 0, leaves - 1)
+    if bool((places[1:] <= places[:-1]).any()):
+        raise InputError("places must be different leaves in ascending order")
 
 
 def raw_ham_episode(
@@ -415,6 +460,12 @@ def _run_episode(
     tree_clip: float = 0.0,
     exploration: float = 0.0,
     entropy: Entropy = "inverse",
+    join: str = "rectified",
+    top: float = 0.0,
+    grid: int = 0,
+    cell_bound: float = 0.0,
+    places: Tensor | None = None,
+    start: tuple[Tensor, Tensor] | None = None,
     keep: bool = True,
     final_tree: bool = False,
 ) -> Results:
@@ -452,16 +503,50 @@ def _run_episode(
         uniforms = uniforms.detach().contiguous()
         check_finite("uniforms", uniforms)
 
+    check_bounds(sizes.highway, join, top, grid, cell_bound)
+    if not sizes.has_lstm and (places is not None or start is not None):
+        raise InputError("places and start are for LSTM+HAM")
+    if start is not None:
+        start = _checked_start(start, batch, sizes.query)
+    if places is not None:
+        places = places.clone()
+
     call = EpisodeCall(
-        batch=batch, leaves=leaves, timesteps=timesteps, every=every, threads=torch.get_num_threads(),
-        pull=pull, tree_clip=tree_clip, exploration=exploration, entropy=ENTROPIES.index(entropy),
-        least_entropy=LEAST_ENTROPY, inputs=_pointer(inputs), lengths=_pointer(lengths),
-        durations=_pointer(durations), uniforms=_pointer(uniforms), **sizes._asdict(),
+        batch=batch, leaves=leaves, rows=inputs.shape[1], timesteps=timesteps, every=every,
+        threads=torch.get_num_threads(), join=JOINS.index(join), top=top, grid=grid, cell_bound=cell_bound,
+        places=_pointer(places), first_state=_pointer(start[0] if start else None),
+        first_cell=_pointer(start[1] if start else None), pull=pull, tree_clip=tree_clip,
+        exploration=exploration, entropy=ENTROPIES.index(entropy), least_entropy=LEAST_ENTROPY,
+        inputs=_pointer(inputs), lengths=_pointer(lengths), durations=_pointer(durations),
+        uniforms=_pointer(uniforms), **sizes.fields(),
     )  # fmt: skip
-    held = (inputs, lengths, durations, uniforms)
+    held = (inputs, lengths, durations, uniforms, places, start)
     if _needs_tape(*parameters):
         return _EpisodeFunction.apply(call, held, soft, keep, final_tree, *parameters)
     return _forward(call, soft, keep, final_tree, parameters)[0]
+
+
+def check_bounds(highway: bool, join: str, top: float, grid: int, cell_bound: float) -> None:
+    if join not in JOINS:
+        raise InputError(f"join must be one of {', '.join(JOINS)}, got {join!r}")
+    if highway != (join == "highway"):
+        raise InputError(
+            f"the parameters are {'' if highway else 'not '}a highway JOIN's, but join is {join!r}"
+        )
+    if top != 0 and not 1 <= top < inf:
+        raise InputError(f"top must be 0 or at least 1, got {top}")
+    if not 0 <= grid <= 1 << 20 or grid & (grid - 1):
+        raise InputError(f"grid must be 0 or a power of two up to {1 << 20:,}, got {grid}")
+    if not (isfinite(cell_bound) and cell_bound >= 0):
+        raise InputError(f"cell_bound must be finite and not negative, got {cell_bound}")
+
+
+def _checked_start(start: tuple[Tensor, Tensor], batch: int, cells: int) -> tuple[Tensor, Tensor]:
+    state, cell = (part.detach().contiguous() for part in start)
+    for name, part in (("start state", state), ("start cell", cell)):
+        check(name, part, (batch, cells))
+        check_finite(name, part)
+    return state, cell
 
 
 def _operation(soft: bool, name: str):
@@ -556,8 +641,11 @@ def update(
 ) -> None:
     """One write and the joins above it, in place; the same function as `reference.update`."""
     parameters = [*write.parameters(), *join.parameters()]
-    call, _ = _step(tree, query, parameters, "write")
-    call.pull = getattr(join, "pull", 0.0)
+    call, _ = _step(tree, query, parameters, "highway" if getattr(join, "form", "") == "highway" else "write")
+    form = getattr(join, "form", "rectified")
+    call.pull, call.join = getattr(join, "pull", 0.0), JOINS.index(form)
+    call.top, call.grid = getattr(join, "top", 0.0), getattr(join, "grid", 0)
+    check_bounds(form == "highway", form, call.top, int(call.grid), 0.0)
     check("leaf", leaf, (len(tree),), torch.int64)
     examples = None
     if active is not None:
@@ -595,7 +683,7 @@ def _step(tree: Tensor, query: Tensor, parameters: Sequence[Tensor], network: st
     depth = depth_of(leaves)
     if nodes != 2 * leaves:
         raise InputError(f"tree must have 2 * leaves rows, got {nodes}")
-    layers = _depth_from(len(parameters), {2: 1, 4: 2} if network == "search" else {6: 1, 12: 2}, network)
+    layers, _ = _depth_from(len(parameters), _STEP_DEPTHS[network], network)
     hidden = _matrix(f"{network} weight 1", parameters[0])[0] if layers == 2 else 0
     _check_parameters(parameters, _step_shapes(network, width, queries, hidden, layers))
     call = StepCall(
@@ -605,6 +693,14 @@ def _step(tree: Tensor, query: Tensor, parameters: Sequence[Tensor], network: st
     return call, depth
 
 
+_STEP_DEPTHS = {
+    "search": {2: (1, False), 4: (2, False)},
+    "write": {6: (1, False), 12: (2, False)},
+    "highway": {10: (1, True), 20: (2, True)},
+}
+"""By the number of parameters of an access: how deep its networks are."""
+
+
 @cache
 def _step_shapes(network: str, width: int, query: int, hidden: int, depth: int) -> Shapes:
     if network == "search":
@@ -612,7 +708,7 @@ def _step_shapes(network: str, width: int, query: int, hidden: int, depth: int) 
     return (
         *_mlp("candidate", width + query, width, hidden, depth),
         *_mlp("gate", width + query, width, hidden, depth),
-        *_mlp("join", 2 * width, width, hidden, depth),
+        *_join_shapes(width, hidden, depth, network == "highway"),
     )
 
 
