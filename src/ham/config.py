@@ -20,7 +20,7 @@ FORMAT = 1
 """Version of what runs and checkpoints leave on disk."""
 
 LARGEST = {"cells": 1 << 10, "size": 1 << 10, "hidden": 1 << 10, "every": 1 << 6}
-LARGEST |= {"batch": 1 << 16, "start": 1 << 20, "leaves": 1 << 20}
+LARGEST |= {"batch": 1 << 16, "start": 1 << 20, "leaves": 1 << 20, "tallest": 1 << 20}
 LARGEST |= dict.fromkeys(("runs", "epochs", "batches", "validation", "patience"), 1 << 31)
 """Of each setting. A run's file may come from elsewhere, and must not ask for more than any machine has."""
 LARGEST_MEMORY = 1 << 25
@@ -48,9 +48,35 @@ class Architecture:
     """Memory accesses per output symbol (η); a task may fix it."""
     soft: bool = False
     """Attend softly to all leaves (DHAM)."""
+    join: Literal["rectified", "normalised", "highway"] = "rectified"
+    """JOIN as the paper has it; divided by its root mean square; or one that copies up what it does not change."""
+    top: float = 0.0
+    """Ceiling of what EMBED and a rectified JOIN give, at least 1; 0 is none."""
+    grid: int = 0
+    """All values in the tree are multiples of 1/grid, a power of two; 0 is any."""
+    cell_bound: float = 0.0
+    """LSTM cells are clipped to [−cell_bound, cell_bound]; 0 is no bound."""
 
     def __post_init__(self) -> None:
         _require_in_range(self, "cells", "size", "hidden", "every")
+        _require(self.top == 0 or 1 <= self.top < math.inf, f"top must be 0 or at least 1, got {self.top}")
+        _require(
+            0 <= self.grid <= 1 << 20 and not self.grid & (self.grid - 1),
+            f"grid must be 0 or a power of two, got {self.grid}",
+        )
+        _require(
+            0 <= self.cell_bound < math.inf,
+            f"cell_bound must be finite and not negative, got {self.cell_bound}",
+        )
+        for name in ("top", "grid", "join"):
+            _require(
+                getattr(self, name) in (0, "rectified") or self.kind in WITH_A_TREE,
+                f"model.{name} is for models with a tree, not for {self.kind}",
+            )
+        _require(
+            not self.cell_bound or self.kind == "lstm+ham",
+            f"model.cell_bound is for lstm+ham, not for {self.kind}",
+        )
         _require(self.depth in (1, 2), f"depth must be 1 or 2, got {self.depth}")
         _require(
             not self.soft or self.kind in WITH_A_TREE,
@@ -67,12 +93,16 @@ class Architecture:
             "hidden": self.hidden,
             "depth": self.depth,
             "soft": self.soft,
+            "join": self.join,
+            "top": self.top,
+            "grid": self.grid,
         }
         match self.kind:
             case "lstm+ham":
                 if task.online:
                     raise InputError(f"{task.name} is online: it needs --model.kind raw-ham, not lstm+ham")
-                return nn.LSTMHAM(*widths, cells=self.cells, every=task.every or self.every, **memory)
+                controller: dict[str, Any] = {"cells": self.cells, "cell_bound": self.cell_bound}
+                return nn.LSTMHAM(*widths, every=task.every or self.every, **controller, **memory)
             case "raw-ham":
                 if not task.online:
                     raise InputError(
@@ -84,6 +114,9 @@ class Architecture:
             case "lstm+a":
                 return baselines.AttentiveDecoder(*widths, cells=self.cells, online=task.online)
         raise InputError(f"no model is of kind {self.kind!r}; there are {', '.join(typing.get_args(Kind))}")
+
+
+_SHARES = ("cramped", "fills", "tall", "anywhere", "finish_anywhere")
 
 
 @dataclass(frozen=True)
@@ -148,6 +181,15 @@ class Training:
     cramped: float = 0.0
     """Share of a data structure's batches whose memory has half as many leaves as the sequences have operations, so
     that each leaf is needed: with as many leaves, half of them may be left out and nothing is ever lost."""
+    fills: float = 0.0
+    """Share of a data structure's batches that fill their memory to the last leaf: half as many leaves as operations,
+    and in most of the sequences nearly all operations PUSH at first."""
+    tall: float = 0.0
+    """Share of batches whose tree is taller than the input needs, with its rows at random leaves."""
+    tallest: int = 1024
+    """Leaves of the tallest tree that those have."""
+    anywhere: float = 0.0
+    """Share of inputs for which the LSTM starts anywhere inside `model.cell_bound` instead of at zero."""
     pull: float = 0.0
     """Weight of h²/2, over the values h that JOIN makes in an example. Without it they grow from level to level, and a
     tree taller than those trained on looks like none of them."""
@@ -164,15 +206,17 @@ class Training:
     """Its first learning rate."""
     finish_decay: float = 0.9
     finish_reinforce: float = 2.0
+    finish_anywhere: float = 0.0
+    """As `anywhere`, in the end phase."""
     patience: int = 10
     """The main phase ends after so many epochs on the last stage without a lower validation error."""
 
     def __post_init__(self) -> None:
-        for name in ("start", "leaves"):
+        for name in ("start", "leaves", "tallest"):
             value = getattr(self, name)
             _require(value >= 1 and not value & (value - 1), f"{name} must be a power of two, got {value}")
         _require_in_range(
-            self, "batch", "runs", "epochs", "batches", "validation", "patience", "start", "leaves"
+            self, "batch", "runs", "epochs", "batches", "validation", "patience", "start", "leaves", "tallest"
         )
         _require(self.start <= self.leaves, f"start {self.start} is larger than leaves {self.leaves}")
         _require(
@@ -188,7 +232,7 @@ class Training:
             "the leave-one-out baseline needs runs of at least 2",
         )
         _require(1 < self.growth <= 2, f"growth must be above 1 and at most 2, got {self.growth}")
-        for name in ("discount", "mix", "threshold", "averaging", "varied", "cramped"):
+        for name in ("discount", "mix", "threshold", "averaging", "varied", *_SHARES):
             _require(0 <= getattr(self, name) <= 1, f"{name} must lie in 0 … 1, got {getattr(self, name)}")
         for name, value in dataclasses.asdict(self).items():
             if isinstance(value, float):
@@ -227,6 +271,15 @@ class Run:
             not self.training.pull or self.model.kind in WITH_A_TREE,
             f"training.pull is for models with a tree, not for {self.model.kind}",
         )
+        _require(
+            not self.training.tall or self.model.kind in WITH_A_TREE,
+            f"training.tall is for models with a tree, not for {self.model.kind}",
+        )
+        for name in ("anywhere", "finish_anywhere"):
+            _require(
+                not getattr(self.training, name) or self.model.cell_bound > 0,
+                f"training.{name} needs a bound to start anywhere inside (model.cell_bound)",
+            )
         for name in ("tree_clip", "in_order"):
             _require(
                 not getattr(self.training, name) or self.model.soft,

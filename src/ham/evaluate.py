@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -15,6 +15,7 @@ from torch import Tensor
 from ham.errors import InputError, NotFinite
 from ham.learn.losses import bits_wrong, symbol_log_prob, whole_sequences_wrong
 from ham.learn.objective import Examples
+from ham.learn.practice import PLAIN, Practice
 from ham.nn import Model
 from ham.tasks import Task
 from ham.tree import depth_of
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
     from ham.runs import Trained
 
 LARGEST_BATCH = 500
+EXAMPLES_OF_A_TREE = 100
+"""As many are validated in a tree of the same height with rows at the same places."""
 LEAVES_AT_ONCE = 1 << 17
 """Memory bound: examples are run together only as long as their trees stay below this many leaves."""
 
@@ -107,8 +110,12 @@ def evaluate(
     examples: int,
     rng: np.random.Generator,
     progress: Callable[[int], None] | None = None,
+    practice: Practice = PLAIN,
 ) -> Score:
-    """Run a model greedily on fresh examples and count what is wrong."""
+    """Run a model greedily on fresh examples and count what is wrong.
+
+    With a `practice`, every second batch is as if practised all of it is: in a taller tree, from other states.
+    """
     depth_of(leaves)
     low, high = lengths
     if not 1 <= low <= high:
@@ -118,6 +125,10 @@ def evaluate(
     if examples < 1:
         raise InputError(f"examples must be at least 1, got {examples}")
     at_once = max(1, min(LARGEST_BATCH, LEAVES_AT_ONCE // leaves, examples))
+    practised = practice != PLAIN
+    if practised:
+        at_once = min(at_once, EXAMPLES_OF_A_TREE)
+    practice = replace(practice, tall=float(practice.tall > 0), anywhere=float(practice.anywhere > 0))
     wrong = wrong_bits = bits = done = 0
     loss = 0.0
     with torch.no_grad():
@@ -125,7 +136,14 @@ def evaluate(
             batch = min(at_once, examples - done)
             drawn = task.sample(rng, batch, leaves, task.draw_lengths(rng, batch, low, high))
             given = Examples.of(drawn)
-            outputs = model(given.inputs, given.lengths, given.asked, leaves=leaves, keep=False).outputs
+            within, more = leaves, {}
+            if practised and done // at_once % 2:
+                within, places = practice.tree(rng, leaves, leaves, online=task.online)
+                more = {"places": places, "start": practice.start(rng, batch)}
+                more = {name: value for name, value in more.items() if value is not None}
+            outputs = model(
+                given.inputs, given.lengths, given.asked, leaves=within, keep=False, **more
+            ).outputs
             require_finite(outputs, leaves)
             wrong += int(whole_sequences_wrong(outputs, given.targets, given.counted).sum())
             wrong_bits += bits_wrong(outputs, given.targets, given.counted)

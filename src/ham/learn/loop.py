@@ -27,6 +27,7 @@ from ham.learn.curriculum import Curriculum, stages
 from ham.learn.flat import FlatParameters
 from ham.learn.gradient import Gradient
 from ham.learn.objective import Examples
+from ham.learn.practice import Practice
 from ham.learn.schedule import Phase, pace, phase_after
 from ham.runs import RunFolder
 from ham.tree import capacity_for
@@ -160,6 +161,7 @@ def train(run: Run, folder: RunFolder) -> Generator[Step | Epoch, None, None]:
     try:
         while progress.phase != "done":
             now = pace(settings, progress.phase, progress.epoch, progress.phase_began)
+            practice = Practice.of(run.model, settings, progress.phase)
             while progress.batch < settings.batches:
                 number = progress.epoch * settings.batches + progress.batch
                 rng = np.random.default_rng([TRAINING, run.seed, number])
@@ -167,9 +169,18 @@ def train(run: Run, folder: RunFolder) -> Generator[Step | Epoch, None, None]:
                 slots = leaves = capacity_for(longest)
                 if settings.cramped and rng.random() < settings.cramped:
                     leaves = max(leaves // 2, 1)
+                fills = settings.fills > 0 and rng.random() < settings.fills
+                if fills:
+                    leaves = max(slots // 2, 1)
                 inputs = settings.batch // settings.runs
                 lengths = task.draw_lengths(rng, inputs, 1, longest)
-                drawn = task.practice(rng, inputs, slots, lengths, varied=settings.varied, leaves=leaves)
+                drawn = task.practice(
+                    rng, inputs, slots, lengths, varied=settings.varied, leaves=leaves, fills=fills
+                )
+                places = None
+                if leaves == slots:
+                    leaves, places = practice.tree(rng, slots, leaves, online=task.online)
+                start = practice.start(rng, inputs, settings.runs)
                 examples = Examples.of(drawn.repeat(settings.runs))
                 timesteps = examples.counted.shape[1] * model.every
                 shape = (settings.batch, timesteps, model.decisions(leaves))
@@ -181,6 +192,8 @@ def train(run: Run, folder: RunFolder) -> Generator[Step | Epoch, None, None]:
                     leaves=leaves,
                     reinforce=now.reinforce,
                     exploration=now.exploration,
+                    places=places,
+                    start=start,
                 )
                 if not cost.finite:
                     raise Diverged(
@@ -207,7 +220,7 @@ def train(run: Run, folder: RunFolder) -> Generator[Step | Epoch, None, None]:
                     saved_at = time.monotonic()
 
             whole = False
-            score = _validate(model, flat, average, task, run, progress, curriculum.longest)
+            score = _validate(model, flat, average, task, run, progress, curriculum.longest, practice)
             quality = [float(curriculum.longest), -score.error, -score.loss]
             is_best = quality > progress.best
             progress.since_better = 0 if quality[:2] > progress.best[:2] else progress.since_better + 1
@@ -241,6 +254,9 @@ def train(run: Run, folder: RunFolder) -> Generator[Step | Epoch, None, None]:
             progress.batch, progress.sums = 0, [0.0] * 4
             settled = curriculum.complete and progress.since_better >= settings.patience
             phase = phase_after(settings, progress.phase, progress.phase_began, progress.epoch, settled)
+            if phase == "finish" and Practice.of(run.model, settings, phase) != practice:
+                # What is validated on is harder from here on: errors before do not compare.
+                progress.best = Progress().best
             if phase != progress.phase or (settings.restart and grew and phase == "main"):
                 progress.phase, progress.phase_began, progress.since_better = phase, progress.epoch, 0
                 flat.load(average)
@@ -284,9 +300,16 @@ def _fitting(
 
 
 def _validate(
-    model, flat: FlatParameters, average: Tensor, task, run: Run, progress: Progress, longest: int
+    model,
+    flat: FlatParameters,
+    average: Tensor,
+    task,
+    run: Run,
+    progress: Progress,
+    longest: int,
+    practice: Practice,
 ) -> Score:
-    """Error of the averaged weights on fresh examples of the current stage."""
+    """Error of the averaged weights on fresh examples of the current stage, in trees and from states as practised."""
     rng = np.random.default_rng([VALIDATION, run.seed, progress.epoch])
     with flat.borrowed(average):
         try:
@@ -297,6 +320,7 @@ def _validate(
                 lengths=(1, longest),
                 examples=run.training.validation,
                 rng=rng,
+                practice=practice,
             )
         except NotFinite as error:
             raise Diverged(f"validation after epoch {progress.epoch + 1}: {error}") from None

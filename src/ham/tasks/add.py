@@ -46,14 +46,14 @@ class Add(Task):
             raise InputError(f"add takes an even number of rows, got {lengths[lengths % 2 == 1][0]}")
         return _drawn(rng, n, lengths, first=lengths // 2 - 1, most=n // 2 - 1)
 
-    def practice(self, rng, batch, n, lengths, *, varied=0.0, leaves=None):
+    def practice(self, rng, batch, n, lengths, *, varied=0.0, leaves=None, fills=False):
         """A share of the questions splits its digits between the numbers at random, and a share has blank rows.
 
         In `sample` the number of digits says where each digit is. A network learns that by heart, one number of
         digits at a time, unless it is of no use.
         """
         if not varied:
-            return super().practice(rng, batch, n, lengths, leaves=leaves)
+            return super().practice(rng, batch, n, lengths, leaves=leaves, fills=fills)
         lengths = self.fitting(lengths, n)
         first = np.where(rng.random(batch) < varied, rng.integers(1, lengths - 2), lengths // 2 - 1)
         drawn = _drawn(rng, n, lengths, first=first, most=n - 3)

@@ -106,13 +106,17 @@ class Task(ABC):
         *,
         varied: float = 0.0,
         leaves: int | None = None,
+        fills: bool = False,
     ) -> Batch:
         """What is trained on: `sample`, or questions that ask for more.
 
-        Of Add's, a share may be `varied`; a data structure's may have to get along with fewer `leaves` than n.
+        Of Add's, a share may be `varied`; a data structure's may have to get along with fewer `leaves` than n, and
+        may fill them first.
         """
         if varied:
             raise InputError(f"training.varied is for add; {self.name} has only one kind of question")
+        if fills:
+            raise InputError(f"training.fills is for data structures; {self.name} is none")
         if leaves not in (None, n):
             raise InputError(f"training.cramped is for data structures; {self.name} is none")
         return self.sample(rng, batch, n, lengths)

@@ -17,6 +17,8 @@ from ham.tasks.text import integer
 VALUE_BITS = 5
 PUSH, POP = range(2)
 VALUE = slice(2, 2 + VALUE_BITS)
+FILLING, POPS_WHILE_FILLING = 0.7, 0.05
+"""Share of the sequences of `fills` that begin by filling the memory, and of POP among their first operations."""
 
 
 class Online(Task):
@@ -46,18 +48,25 @@ class Online(Task):
     def sample(self, rng, batch, n, lengths):
         return self._drawn(rng, batch, n, lengths, leaves=n)
 
-    def practice(self, rng, batch, n, lengths, *, varied=0.0, leaves=None):
+    def practice(self, rng, batch, n, lengths, *, varied=0.0, leaves=None, fills=False):
+        """With `fills`, most of the sequences begin with nearly nothing but PUSH, until the leaves are full."""
         if leaves is None or varied:
             return super().practice(rng, batch, n, lengths, varied=varied)
-        return self._drawn(rng, batch, n, lengths, leaves=leaves)
+        return self._drawn(rng, batch, n, lengths, leaves=leaves, fills=fills)
 
-    def _drawn(self, rng, batch, n, lengths, *, leaves):
+    def _drawn(self, rng, batch, n, lengths, *, leaves, fills=False):
         """Questions that never need more than so many leaves, though no leaf is freed."""
         lengths = self.fitting(lengths, n)
         if (longest := int(lengths.max(initial=0))) > 2 * leaves:
             raise InputError(f"{longest} operations need at least {(longest + 1) // 2} leaves, got {leaves}")
         used = within(lengths, n)
-        pops = self._pops(rng.random((batch, n)) * lengths[:, None] < np.arange(1, n + 1), leaves) & used
+        wanted = rng.random((batch, n)) * lengths[:, None] < np.arange(1, n + 1)
+        if fills:
+            pushing = np.where(
+                rng.random(batch) < FILLING, rng.integers(n // 4, n // 2, batch, endpoint=True), 0
+            )
+            wanted &= ~within(pushing, n) | (rng.random((batch, n)) < POPS_WHILE_FILLING)
+        pops = self._pops(wanted, leaves) & used
         pushes = used & ~pops
         inputs = np.zeros((batch, n, self.features), np.float32)
         inputs[..., PUSH] = pushes
