@@ -260,8 +260,11 @@ class Build {
       int64_t first = node << (height - below), count = int64_t{1} << (height - below);
       for (int64_t lane = 0; lane < forest_.active; ++lane) {
         const float* row = forest_.tree[lane] + first * width;
+        float* sums = scratch_.taken;  // side by side, as the rows are
+        for (int64_t f = 0; f < width; ++f) sums[f] = d_blank(below)[f * kLanes + lane];
         for (int64_t i = 0; i < count; ++i, row += width)
-          for (int64_t f = 0; f < width; ++f) d_blank(below)[f * kLanes + lane] += row[f];
+          for (int64_t f = 0; f < width; ++f) sums[f] += row[f];
+        for (int64_t f = 0; f < width; ++f) d_blank(below)[f * kLanes + lane] = sums[f];
       }
       add_pull(model_, d_blank(below), blank(below), forest_.active, static_cast<float>(count));
     }
