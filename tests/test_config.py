@@ -51,9 +51,11 @@ def of(cls):
 @given(st.text(), of(Architecture), of(Training), st.integers(0, 2**63 - 1))
 def test_a_run_survives_json(task, model, training, seed):
     if "ham" not in model.kind:
-        training = dataclasses.replace(training, pull=0.0)
+        training = dataclasses.replace(training, pull=0.0, tall=0.0)
     if not model.soft:
         training = dataclasses.replace(training, tree_clip=0.0, in_order=0.0)
+    if not model.cell_bound:
+        training = dataclasses.replace(training, anywhere=0.0, finish_anywhere=0.0)
     run = Run(task, model, training, seed)
     text = run.to_json()
     assert Run.from_json(text, "here") == run
@@ -73,7 +75,7 @@ def changed(path, value):
 @pytest.mark.parametrize(
     ("path", "value", "message"),
     [
-        ("training.lerning_rate", 1, "run.json: training has no field 'lerning_rate'; there are averaging, "),
+        ("training.lerning_rate", 1, "run.json: training has no field 'lerning_rate'; there are anywhere, "),
         ("colour", "red", "run.json has no field 'colour'"),
         ("training.batch", "50", "run.json: training: batch must be int, got '50'"),
         ("training.batch", 50.0, "batch must be int, got 50.0"),

@@ -101,8 +101,13 @@ class Architecture:
             case "lstm+ham":
                 if task.online:
                     raise InputError(f"{task.name} is online: it needs --model.kind raw-ham, not lstm+ham")
-                controller: dict[str, Any] = {"cells": self.cells, "cell_bound": self.cell_bound}
-                return nn.LSTMHAM(*widths, every=task.every or self.every, **controller, **memory)
+                return nn.LSTMHAM(
+                    *widths,
+                    cells=self.cells,
+                    cell_bound=self.cell_bound,
+                    every=task.every or self.every,
+                    **memory,
+                )
             case "raw-ham":
                 if not task.online:
                     raise InputError(
@@ -116,7 +121,7 @@ class Architecture:
         raise InputError(f"no model is of kind {self.kind!r}; there are {', '.join(typing.get_args(Kind))}")
 
 
-_SHARES = ("cramped", "fills", "tall", "anywhere", "finish_anywhere")
+_SHARES = ("cramped", "fills", "hard", "tall", "anywhere", "finish_anywhere")
 
 
 @dataclass(frozen=True)
@@ -184,6 +189,8 @@ class Training:
     fills: float = 0.0
     """Share of a data structure's batches that fill their memory to the last leaf: half as many leaves as operations,
     and in most of the sequences nearly all operations PUSH at first."""
+    hard: float = 0.0
+    """Share of batches that are drawn from the task's hard cases, those that may be practised."""
     tall: float = 0.0
     """Share of batches whose tree is taller than the input needs, with its rows at random leaves."""
     tallest: int = 1024

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -18,6 +18,7 @@ from ham.learn.objective import Examples
 from ham.learn.practice import PLAIN, Practice
 from ham.nn import Model
 from ham.tasks import Task
+from ham.tasks.hard_cases import draw_hard, practised
 from ham.tree import depth_of
 
 if TYPE_CHECKING:
@@ -114,7 +115,8 @@ def evaluate(
 ) -> Score:
     """Run a model greedily on fresh examples and count what is wrong.
 
-    With a `practice`, every second batch is as if practised all of it is: in a taller tree, from other states.
+    With a `practice`, every second batch is harder, as is practised: in a taller tree, from other states, and half of
+    these are hard cases.
     """
     depth_of(leaves)
     low, high = lengths
@@ -125,25 +127,26 @@ def evaluate(
     if examples < 1:
         raise InputError(f"examples must be at least 1, got {examples}")
     at_once = max(1, min(LARGEST_BATCH, LEAVES_AT_ONCE // leaves, examples))
-    practised = practice != PLAIN
-    if practised:
+    if practice.any:
         at_once = min(at_once, EXAMPLES_OF_A_TREE)
-    practice = replace(practice, tall=float(practice.tall > 0), anywhere=float(practice.anywhere > 0))
     wrong = wrong_bits = bits = done = 0
     loss = 0.0
     with torch.no_grad():
         while done < examples:
             batch = min(at_once, examples - done)
-            drawn = task.sample(rng, batch, leaves, task.draw_lengths(rng, batch, low, high))
+            harder = practice.any and done // at_once % 2 == 1
+            hard = harder and practice.hard > 0 and done // at_once % 4 == 1
+            if hard:
+                size = leaves // 2 if task.online else leaves
+                drawn = draw_hard(rng, task, practised(task), batch, size)
+            else:
+                size = leaves
+                drawn = task.sample(rng, batch, leaves, task.draw_lengths(rng, batch, low, high))
             given = Examples.of(drawn)
-            within, more = leaves, {}
-            if practised and done // at_once % 2:
-                within, places = practice.tree(rng, leaves, leaves, online=task.online)
-                more = {"places": places, "start": practice.start(rng, batch)}
-                more = {name: value for name, value in more.items() if value is not None}
-            outputs = model(
-                given.inputs, given.lengths, given.asked, leaves=within, keep=False, **more
-            ).outputs
+            more: dict[str, Any] = {}
+            if harder:
+                size, more = practice.always().surroundings(rng, drawn, size, task)
+            outputs = model(given.inputs, given.lengths, given.asked, leaves=size, keep=False, **more).outputs
             require_finite(outputs, leaves)
             wrong += int(whole_sequences_wrong(outputs, given.targets, given.counted).sum())
             wrong_bits += bits_wrong(outputs, given.targets, given.counted)

@@ -30,6 +30,7 @@ from ham.learn.objective import Examples
 from ham.learn.practice import Practice
 from ham.learn.schedule import Phase, pace, phase_after
 from ham.runs import RunFolder
+from ham.tasks.hard_cases import draw_hard, practised
 from ham.tree import capacity_for
 
 TRAINING, VALIDATION, TEST = 0, 1, 2
@@ -134,6 +135,7 @@ def train(run: Run, folder: RunFolder) -> Generator[Step | Epoch, None, None]:
     if smallest > largest:
         raise InputError(f"{task.name} needs at least {smallest} leaves, got {largest}")
     curriculum = Curriculum(stages(smallest, settings.leaves, settings.growth), settings.threshold)
+    hard_cases = practised(task)
     progress = Progress()
     records: list[dict[str, Any]] = []
 
@@ -173,14 +175,16 @@ def train(run: Run, folder: RunFolder) -> Generator[Step | Epoch, None, None]:
                 if fills:
                     leaves = max(slots // 2, 1)
                 inputs = settings.batch // settings.runs
-                lengths = task.draw_lengths(rng, inputs, 1, longest)
-                drawn = task.practice(
-                    rng, inputs, slots, lengths, varied=settings.varied, leaves=leaves, fills=fills
-                )
-                places = None
-                if leaves == slots:
-                    leaves, places = practice.tree(rng, slots, leaves, online=task.online)
-                start = practice.start(rng, inputs, settings.runs)
+                if settings.hard and rng.random() < settings.hard:
+                    # A data structure's operations are its rows, two for every leaf.
+                    leaves = slots // 2 if task.online and slots > 1 else slots
+                    drawn = draw_hard(rng, task, hard_cases, inputs, leaves)
+                else:
+                    lengths = task.draw_lengths(rng, inputs, 1, longest)
+                    drawn = task.practice(
+                        rng, inputs, slots, lengths, varied=settings.varied, leaves=leaves, fills=fills
+                    )
+                leaves, told = practice.surroundings(rng, drawn, leaves, task, settings.runs)
                 examples = Examples.of(drawn.repeat(settings.runs))
                 timesteps = examples.counted.shape[1] * model.every
                 shape = (settings.batch, timesteps, model.decisions(leaves))
@@ -192,8 +196,7 @@ def train(run: Run, folder: RunFolder) -> Generator[Step | Epoch, None, None]:
                     leaves=leaves,
                     reinforce=now.reinforce,
                     exploration=now.exploration,
-                    places=places,
-                    start=start,
+                    **told,
                 )
                 if not cost.finite:
                     raise Diverged(

@@ -7,27 +7,30 @@ full, sparse and empty halves, and the controller starts from any state inside i
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import torch
 from jaxtyping import Int
-from torch import Tensor
+from numpy import ndarray
 
 from ham.config import Architecture, Training
 from ham.learn.schedule import Phase
 from ham.nn import Start
+from ham.tasks import Batch, Task
 
 
 @dataclass(frozen=True)
 class Practice:
-    """Shares of batches in taller trees and of examples with other first states; none is the paper."""
+    """Shares of batches in taller trees, of examples with other first states, of hard cases; none is the paper."""
 
     tall: float = 0.0
     tallest: int = 0
     anywhere: float = 0.0
     cells: int = 0
     bound: float = 0.0
+    hard: float = 0.0
 
     @classmethod
     def of(cls, model: Architecture, training: Training, phase: Phase) -> Practice:
@@ -38,26 +41,47 @@ class Practice:
             anywhere=training.finish_anywhere if phase == "finish" else training.anywhere,
             cells=model.cells,
             bound=model.cell_bound,
+            hard=training.hard,
         )
+
+    @property
+    def any(self) -> bool:
+        """Whether anything is harder than the paper has it."""
+        return bool(self.tall or self.anywhere or self.hard)
+
+    def always(self) -> Practice:
+        """The same in all batches and examples, if it is in any."""
+        return replace(self, tall=float(self.tall > 0), anywhere=float(self.anywhere > 0))
+
+    def surroundings(
+        self, rng: np.random.Generator, drawn: Batch, leaves: int, task: Task, runs: int = 1
+    ) -> tuple[int, dict[str, Any]]:
+        """Leaves of a batch's tree, and what the model has to be told beside: `places` and `start`."""
+        told: dict[str, Any] = {}
+        leaves, places = self.tree(rng, drawn.inputs.shape[1], leaves, online=task.online)
+        if places is not None:
+            told["places"] = torch.from_numpy(places)
+        if (start := self.start(rng, len(drawn), runs)) is not None:
+            told["start"] = start
+        return leaves, told
 
     def tree(
         self, rng: np.random.Generator, rows: int, leaves: int, *, online: bool
-    ) -> tuple[int, Int[Tensor, "rows"] | None]:
+    ) -> tuple[int, Int[ndarray, "rows"] | None]:
         """How many leaves a batch's tree has, and where its rows are; the same for all examples.
 
-        What is empty in all of them is computed once, so a taller tree costs little more.
+        What is empty in all of them is computed once, so a taller tree costs little more. A memory that has fewer
+        leaves than rows, which only a data structure can, is to be filled, and stays as it is.
         """
         doublings = (self.tallest // leaves).bit_length() - 1
-        if not self.tall or doublings < 1 or rng.random() >= self.tall:
+        if rows > leaves or not self.tall or doublings < 1 or rng.random() >= self.tall:
             return leaves, None
         leaves <<= int(rng.integers(1, doublings, endpoint=True))
         if online:
             return leaves, None
         if rng.random() < 0.5:
-            places = np.sort(rng.choice(leaves, rows, replace=False))
-        else:
-            places = np.arange(rows) + rng.integers(leaves - rows, endpoint=True)
-        return leaves, torch.from_numpy(places)
+            return leaves, np.array(scattered(rng, rows, leaves), np.int64)
+        return leaves, np.arange(rows) + rng.integers(leaves - rows, endpoint=True)
 
     def start(self, rng: np.random.Generator, inputs: int, runs: int = 1) -> Start | None:
         """First states: anywhere inside the bound in a share of the inputs, the same in all runs of one."""
@@ -69,6 +93,19 @@ class Practice:
         state = rng.random(shape) * np.tanh(cell)
         both = (np.repeat(part.astype(np.float32), runs, 0) for part in (state, cell))
         return Start(*(torch.from_numpy(part) for part in both))
+
+
+def scattered(rng: np.random.Generator, rows: int, leaves: int, first: int = 0) -> list[int]:
+    """Leaves for so many rows in a subtree: at each node some go left, some right, or as many as can go one way.
+
+    So there are full, empty and sparse halves, and rows next to each other, at every height.
+    """
+    if rows in (0, leaves):
+        return list(range(first, first + rows))
+    half = leaves // 2
+    least, most = max(rows - half, 0), min(rows, half)
+    left = (least, most, int(rng.integers(least, most, endpoint=True)))[int(rng.integers(3))]
+    return scattered(rng, left, half, first) + scattered(rng, rows - left, half, first + half)
 
 
 PLAIN = Practice()

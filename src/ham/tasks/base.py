@@ -8,15 +8,19 @@ rows and is what every sampled target must agree with.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from jaxtyping import Bool, Float, Int, Num
 from numpy import ndarray
 
 from ham.errors import InputError
+
+if TYPE_CHECKING:
+    from ham.tasks.hard_cases import HardCase
 
 
 @dataclass(frozen=True)
@@ -120,6 +124,10 @@ class Task(ABC):
         if leaves not in (None, n):
             raise InputError(f"training.cramped is for data structures; {self.name} is none")
         return self.sample(rng, batch, n, lengths)
+
+    def hard_cases(self) -> Sequence[HardCase]:
+        """Families of questions that random ones hardly ever are; a task need not have any."""
+        return ()
 
     @abstractmethod
     def solve(self, question: Any) -> list:

@@ -12,6 +12,7 @@ import numpy as np
 
 from ham.errors import InputError
 from ham.tasks.base import Batch, Task, bits_of, in_range, number_of, within
+from ham.tasks.hard_cases import HardCase
 from ham.tasks.text import integer
 
 VALUE_BITS = 5
@@ -88,6 +89,38 @@ class Online(Task):
             popped += pop
         return np.ascontiguousarray(pops.T)
 
+    def hard_cases(self):
+        """No more elements are ever pushed than there are leaves: one that is popped need not free its leaf."""
+
+        def of(operations, order=None, value=None):
+            def draw(rng, n):
+                return self.pushes(rng, operations(rng, n, self.capacity or n), order=order, value=value)
+
+            return draw
+
+        return (
+            HardCase("fill, then empty", of(_fill_then_empty), practised=True),
+            HardCase("one in, one out", of(_one_in_one_out), practised=False),
+            HardCase(
+                "equal values",
+                lambda rng, n: of(_at_random, value=int(rng.integers(32)))(rng, n),
+                practised=False,
+            ),
+            HardCase("ascending", of(_fill_then_empty, order="ascending"), practised=True),
+            HardCase("descending", of(_fill_then_empty, order="descending"), practised=False),
+            HardCase("full memory", of(_full), practised=True),
+            HardCase("empty again and again", of(_again_and_again), practised=False),
+        )
+
+    def pushes(self, rng, operations, *, order=None, value=None):
+        """A question of these operations, True for POP, whose values are random, in order, or all the same."""
+        count = operations.count(False)
+        values = rng.integers(1 << VALUE_BITS, size=count) if value is None else np.full(count, value)
+        if order:
+            values = np.sort(values) if order == "ascending" else -np.sort(-values)
+        left = iter(values.tolist())
+        return ["pop" if pop else next(left) for pop in operations]
+
     def encode(self, question):
         if not isinstance(question, (tuple, list)) or not question:
             raise InputError(f"expected a list of at least one operation, got {question!r}")
@@ -147,3 +180,44 @@ class Online(Task):
 
     def show_push(self, item):
         return str(item)
+
+
+def _fill_then_empty(rng, n, capacity):
+    """As many as fit, and all of them again, until all leaves were used."""
+    held = min(n, capacity)
+    return ([False] * held + [True] * held) * (n // held)
+
+
+def _one_in_one_out(rng, n, capacity):
+    return [False, True] * n
+
+
+def _at_random(rng, n, capacity):
+    """Mostly PUSH at first, mostly POP in the end."""
+    inside, operations = 0, []
+    for time in range(n):
+        pop = inside > 0 and (inside == capacity or bool(rng.random() * n < time))
+        inside += 1 - 2 * pop
+        operations.append(pop)
+    return operations
+
+
+def _full(rng, n, capacity):
+    """Each leaf is needed: n elements go in and out, nearly all of them in before many are out."""
+    inside, pushed, operations = 0, 0, []
+    while pushed < n or inside:
+        pop = inside > 0 and (pushed == n or inside == capacity or bool(rng.random() < 0.1))
+        inside += 1 - 2 * pop
+        pushed += not pop
+        operations.append(pop)
+    return operations
+
+
+def _again_and_again(rng, n, capacity):
+    """A few in, all out, and so on."""
+    operations, left = [], n
+    while left:
+        held = int(rng.integers(1, min(left, capacity, 4), endpoint=True))
+        operations += [False] * held + [True] * held
+        left -= held
+    return operations
