@@ -112,7 +112,7 @@ class TestHelp:
         check += (
             "for name in sys.argv[1:]:\n    with contextlib.suppress(SystemExit): main([name, '--help'])\n"
         )
-        names = ("train", "evaluate", "solve", "tasks", "check-task", "bench", "doctor")
+        names = ("train", "evaluate", "stress", "solve", "tasks", "check-task", "bench", "doctor")
         command = [sys.executable, "-c", check + "print(*sys.modules)", *names]
         printed = subprocess.run(command, capture_output=True, text=True).stdout
         assert all(f"usage: ham {name}" in printed for name in names)
@@ -327,6 +327,27 @@ class TestEvaluate:
         _, printed, _ = ham("evaluate", trained, "--task", "sort", "--examples", 5, "--json")
         assert json.loads(printed)["task"] == "sort"
         assert is_refused(ham("evaluate", trained, "--task", "add"), "memory")
+
+
+class TestStress:
+    def test_counts_each_family_at_each_size(self, ham, trained):
+        words = ("stress", trained, "--leaves", 4, 8, "--examples", 3, "--seed", 5)
+        code, printed, _ = ham(*words, "--json")
+        found = json.loads(printed)
+        assert code == 0
+        assert (found["task"], found["seed"]) == ("reverse", 5)
+        assert {row["leaves"] for row in found["rows"]} == {4, 8}
+        assert all(0 <= row["wrong"] <= row["examples"] == 3 for row in found["rows"])
+        assert {row["practised"] for row in found["rows"]} == {True, False}
+        _, printed, _ = ham(*words)
+        title, columns, _, *rows = printed.splitlines()
+        assert title == "reverse, test seed 5: wrong of 3 questions each"
+        assert columns.split("  ")[0] == "family"
+        assert len(rows) == len(found["rows"]) // 2
+        assert any(row.startswith("palindromes *") for row in rows)
+
+    def test_a_task_without_hard_cases_is_refused(self, ham):
+        assert is_refused(ham("stress", "sort4"), "sort4 names no hard cases")
 
 
 class TestRefused:

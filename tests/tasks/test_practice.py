@@ -40,6 +40,25 @@ def test_a_data_structure_cannot_do_with_less_than_half_the_leaves(name):
         tasks.get(name).practice(rng(), 4, 32, np.full(4, 32), leaves=15)
 
 
+@pytest.mark.parametrize("name", STRUCTURES)
+def test_filling_questions_fill_their_memory_first(name):
+    task = tasks.get(name)
+    filling = task.practice(rng(), 400, 32, np.full(400, 32), leaves=16, fills=True)
+    pushes = filling.inputs[..., PUSH]
+    assert pushes.sum(1).max() == 16
+    assert np.mean(pushes[:, :8].mean(1) > 0.85) > 0.6
+    inside = np.cumsum(2 * pushes - 1, axis=1).max(1)
+    usual = task.practice(rng(), 400, 32, np.full(400, 32), leaves=16).inputs[..., PUSH]
+    assert np.mean(inside >= 14) > 0.2 > np.mean(np.cumsum(2 * usual - 1, axis=1).max(1) >= 14)
+    assert_answered_right(task, filling)
+
+
+@pytest.mark.parametrize("name", SEQUENCES)
+def test_only_a_data_structure_can_be_filled(name):
+    with pytest.raises(InputError, match=r"training\.fills is for data structures"):
+        practise(name, fills=True)
+
+
 def assert_answered_right(task, batch):
     for row in range(50):
         question = task.decode(batch.inputs[row])
