@@ -121,7 +121,7 @@ class Architecture:
         raise InputError(f"no model is of kind {self.kind!r}; there are {', '.join(typing.get_args(Kind))}")
 
 
-_SHARES = ("cramped", "fills", "hard", "tall", "anywhere", "finish_anywhere")
+_SHARES = ("cramped", "fills", "hard", "tall", "anywhere", "finish_anywhere", "finish_hard")
 
 
 @dataclass(frozen=True)
@@ -215,6 +215,8 @@ class Training:
     finish_reinforce: float = 2.0
     finish_anywhere: float = 0.0
     """As `anywhere`, in the end phase."""
+    finish_hard: float = 0.0
+    """As `hard`, in the end phase."""
     patience: int = 10
     """The main phase ends after so many epochs on the last stage without a lower validation error."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -41,6 +41,17 @@ class Score:
     wrong_bits: int
     loss: float
     """Cross-entropy of an example, the tie-breaker between models without errors."""
+
+    def __add__(self, other: Score) -> Score:
+        """Both together."""
+        examples = self.examples + other.examples
+        return Score(
+            examples,
+            self.wrong + other.wrong,
+            self.bits + other.bits,
+            self.wrong_bits + other.wrong_bits,
+            (self.loss * self.examples + other.loss * other.examples) / examples,
+        )
 
     @property
     def error(self) -> float:
@@ -115,8 +126,8 @@ def evaluate(
 ) -> Score:
     """Run a model greedily on fresh examples and count what is wrong.
 
-    With a `practice`, every second batch is harder, as is practised: in a taller tree, from other states, and half of
-    these are hard cases.
+    With a `practice`, all are harder, as is practised: in taller trees, from other states, and half of the batches are
+    hard cases.
     """
     depth_of(leaves)
     low, high = lengths
@@ -134,18 +145,14 @@ def evaluate(
     with torch.no_grad():
         while done < examples:
             batch = min(at_once, examples - done)
-            harder = practice.any and done // at_once % 2 == 1
-            hard = harder and practice.hard > 0 and done // at_once % 4 == 1
-            if hard:
+            if practice.hard and done // at_once % 2:
                 size = leaves // 2 if task.online else leaves
                 drawn = draw_hard(rng, task, practised(task), batch, size)
             else:
                 size = leaves
                 drawn = task.sample(rng, batch, leaves, task.draw_lengths(rng, batch, low, high))
             given = Examples.of(drawn)
-            more: dict[str, Any] = {}
-            if harder:
-                size, more = practice.always().surroundings(rng, drawn, size, task)
+            size, more = practice.always().surroundings(rng, drawn, size, task)
             outputs = model(given.inputs, given.lengths, given.asked, leaves=size, keep=False, **more).outputs
             require_finite(outputs, leaves)
             wrong += int(whole_sequences_wrong(outputs, given.targets, given.counted).sum())

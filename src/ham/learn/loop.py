@@ -27,7 +27,7 @@ from ham.learn.curriculum import Curriculum, stages
 from ham.learn.flat import FlatParameters
 from ham.learn.gradient import Gradient
 from ham.learn.objective import Examples
-from ham.learn.practice import Practice
+from ham.learn.practice import PLAIN, Practice
 from ham.learn.schedule import Phase, pace, phase_after
 from ham.runs import RunFolder
 from ham.tasks.hard_cases import draw_hard, practised
@@ -175,7 +175,7 @@ def train(run: Run, folder: RunFolder) -> Generator[Step | Epoch, None, None]:
                 if fills:
                     leaves = max(slots // 2, 1)
                 inputs = settings.batch // settings.runs
-                if settings.hard and rng.random() < settings.hard:
+                if practice.hard and rng.random() < practice.hard:
                     # A data structure's operations are its rows, two for every leaf.
                     leaves = slots // 2 if task.online and slots > 1 else slots
                     drawn = draw_hard(rng, task, hard_cases, inputs, leaves)
@@ -223,7 +223,7 @@ def train(run: Run, folder: RunFolder) -> Generator[Step | Epoch, None, None]:
                     saved_at = time.monotonic()
 
             whole = False
-            score = _validate(model, flat, average, task, run, progress, curriculum.longest, practice)
+            plain, score = _validate(model, flat, average, task, run, progress, curriculum.longest, practice)
             quality = [float(curriculum.longest), -score.error, -score.loss]
             is_best = quality > progress.best
             progress.since_better = 0 if quality[:2] > progress.best[:2] else progress.since_better + 1
@@ -250,7 +250,7 @@ def train(run: Run, folder: RunFolder) -> Generator[Step | Epoch, None, None]:
             )
             records.append(asdict(epoch))
 
-            curriculum = curriculum.after(score.error / 100)
+            curriculum = curriculum.after(plain.error / 100)
             grew = curriculum.stage > progress.stage
             progress.stage = curriculum.stage
             progress.epoch += 1
@@ -311,19 +311,31 @@ def _validate(
     progress: Progress,
     longest: int,
     practice: Practice,
-) -> Score:
-    """Error of the averaged weights on fresh examples of the current stage, in trees and from states as practised."""
+) -> tuple[Score, Score]:
+    """Errors of the averaged weights on fresh examples of the current stage.
+
+    The first is of the paper's; the second, by which epochs are compared, has as many as are practised beside them.
+    """
     rng = np.random.default_rng([VALIDATION, run.seed, progress.epoch])
+
+    def score(examples: int, practice: Practice) -> Score:
+        return evaluate(
+            model,
+            task,
+            leaves=capacity_for(longest),
+            lengths=(1, longest),
+            examples=examples,
+            rng=rng,
+            practice=practice,
+        )
+
+    examples = run.training.validation
     with flat.borrowed(average):
         try:
-            return evaluate(
-                model,
-                task,
-                leaves=capacity_for(longest),
-                lengths=(1, longest),
-                examples=run.training.validation,
-                rng=rng,
-                practice=practice,
-            )
+            if not practice.any:
+                plain = score(examples, PLAIN)
+                return plain, plain
+            plain = score((examples + 1) // 2, PLAIN)
+            return plain, plain + score(max(examples // 2, 1), practice)
         except NotFinite as error:
             raise Diverged(f"validation after epoch {progress.epoch + 1}: {error}") from None

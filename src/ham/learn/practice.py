@@ -41,7 +41,7 @@ class Practice:
             anywhere=training.finish_anywhere if phase == "finish" else training.anywhere,
             cells=model.cells,
             bound=model.cell_bound,
-            hard=training.hard,
+            hard=training.finish_hard if phase == "finish" else training.hard,
         )
 
     @property
