@@ -49,7 +49,8 @@ def test_filling_questions_fill_their_memory_first(name):
     assert np.mean(pushes[:, :8].mean(1) > 0.85) > 0.6
     inside = np.cumsum(2 * pushes - 1, axis=1).max(1)
     usual = task.practice(rng(), 400, 32, np.full(400, 32), leaves=16).inputs[..., PUSH]
-    assert np.mean(inside >= 14) > 0.2 > np.mean(np.cumsum(2 * usual - 1, axis=1).max(1) >= 14)
+    assert 0.3 < np.mean(inside == 16) < 0.45
+    assert np.mean(inside >= 14) > 0.3 > 0.2 > np.mean(np.cumsum(2 * usual - 1, axis=1).max(1) >= 14)
     assert_answered_right(task, filling)
 
 

@@ -18,8 +18,9 @@ from ham.tasks.text import integer
 VALUE_BITS = 5
 PUSH, POP = range(2)
 VALUE = slice(2, 2 + VALUE_BITS)
-FILLING, POPS_WHILE_FILLING = 0.7, 0.05
-"""Share of the sequences of `fills` that begin by filling the memory, and of POP among their first operations."""
+FILLING, TO_THE_LAST_LEAF, POPS_WHILE_FILLING = 0.7, 0.5, 0.05
+"""Share of the sequences of `fills` that begin by filling the memory, and of those that do so to the last leaf before
+any POP; share of POP among the first operations of the others."""
 
 
 class Online(Task):
@@ -63,10 +64,11 @@ class Online(Task):
         used = within(lengths, n)
         wanted = rng.random((batch, n)) * lengths[:, None] < np.arange(1, n + 1)
         if fills:
-            pushing = np.where(
-                rng.random(batch) < FILLING, rng.integers(n // 4, n // 2, batch, endpoint=True), 0
-            )
-            wanted &= ~within(pushing, n) | (rng.random((batch, n)) < POPS_WHILE_FILLING)
+            to_the_last = rng.random(batch) < TO_THE_LAST_LEAF
+            pushing = np.where(to_the_last, n // 2, rng.integers(n // 4, n // 2, batch, endpoint=True))
+            pushing *= rng.random(batch) < FILLING
+            popping = (rng.random((batch, n)) < POPS_WHILE_FILLING) & ~to_the_last[:, None]
+            wanted &= ~within(pushing, n) | popping
         pops = self._pops(wanted, leaves) & used
         pushes = used & ~pops
         inputs = np.zeros((batch, n, self.features), np.float32)
