@@ -121,7 +121,7 @@ class Architecture:
         raise InputError(f"no model is of kind {self.kind!r}; there are {', '.join(typing.get_args(Kind))}")
 
 
-_SHARES = ("cramped", "fills", "hard", "tall", "anywhere", "finish_anywhere", "finish_hard")
+_SHARES = ("cramped", "fills", "hard", "tall", "anywhere", "finish_tall", "finish_anywhere", "finish_hard")
 
 
 @dataclass(frozen=True)
@@ -213,6 +213,8 @@ class Training:
     """Its first learning rate."""
     finish_decay: float = 0.9
     finish_reinforce: float = 2.0
+    finish_tall: float = 0.0
+    """As `tall`, in the end phase."""
     finish_anywhere: float = 0.0
     """As `anywhere`, in the end phase."""
     finish_hard: float = 0.0
@@ -281,7 +283,7 @@ class Run:
             f"training.pull is for models with a tree, not for {self.model.kind}",
         )
         _require(
-            not self.training.tall or self.model.kind in WITH_A_TREE,
+            not (self.training.tall or self.training.finish_tall) or self.model.kind in WITH_A_TREE,
             f"training.tall is for models with a tree, not for {self.model.kind}",
         )
         for name in ("anywhere", "finish_anywhere"):

@@ -95,7 +95,17 @@ def test_plain_practice_draws_nothing():
 def bounded(task, **training):
     online = task in ("stack", "queue", "priority_queue")
     model = Architecture("raw-ham" if online else "lstm+ham", cells=4, size=4, hidden=4, top=2.0)
-    settings = dataclasses.replace(TRAINING, start=4, leaves=8, tallest=32, tall=0.5, hard=0.3, **training)
+    settings = dataclasses.replace(
+        TRAINING,
+        start=4,
+        leaves=8,
+        tallest=32,
+        tall=0.5,
+        hard=0.3,
+        finish_tall=0.3,
+        finish_hard=0.6,
+        **training,
+    )
     if not online:
         model = dataclasses.replace(model, cell_bound=2.0)
         settings = dataclasses.replace(settings, anywhere=0.3, finish_anywhere=0.7)
@@ -160,6 +170,7 @@ def test_validation_sees_what_is_practised():
         ({}, {"anywhere": 0.5}, "needs a bound to start anywhere inside"),
         ({}, {"finish_anywhere": 0.5}, "needs a bound to start anywhere inside"),
         ({"kind": "lstm"}, {"tall": 0.5}, "tall is for models with a tree"),
+        ({"kind": "lstm"}, {"finish_tall": 0.5}, "tall is for models with a tree"),
         ({"kind": "lstm", "top": 2.0}, {}, "top is for models with a tree"),
         ({"kind": "raw-ham", "cell_bound": 2.0}, {}, "cell_bound is for lstm.ham"),
         ({}, {"tall": 1.5}, "tall must lie in 0"),

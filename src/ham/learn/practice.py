@@ -35,13 +35,14 @@ class Practice:
     @classmethod
     def of(cls, model: Architecture, training: Training, phase: Phase) -> Practice:
         """That of a phase of a run."""
+        ending = phase == "finish"
         return cls(
-            tall=training.tall,
+            tall=training.finish_tall if ending else training.tall,
             tallest=training.tallest,
-            anywhere=training.finish_anywhere if phase == "finish" else training.anywhere,
+            anywhere=training.finish_anywhere if ending else training.anywhere,
             cells=model.cells,
             bound=model.cell_bound,
-            hard=training.finish_hard if phase == "finish" else training.hard,
+            hard=training.finish_hard if ending else training.hard,
         )
 
     @property
