@@ -195,6 +195,8 @@ class Training:
     """Share of batches whose tree is taller than the input needs, with its rows at random leaves."""
     tallest: int = 1024
     """Leaves of the tallest tree that those have."""
+    tall_from: int = 0
+    """Not before inputs may have so many rows: what a short input needs is then learned first."""
     anywhere: float = 0.0
     """Share of inputs for which the LSTM starts anywhere inside `model.cell_bound` instead of at zero."""
     pull: float = 0.0
@@ -228,6 +230,10 @@ class Training:
             _require(value >= 1 and not value & (value - 1), f"{name} must be a power of two, got {value}")
         _require_in_range(
             self, "batch", "runs", "epochs", "batches", "validation", "patience", "start", "leaves", "tallest"
+        )
+        _require(
+            0 <= self.tall_from <= self.leaves,
+            f"tall_from must lie in 0 … {self.leaves}, got {self.tall_from}",
         )
         _require(self.start <= self.leaves, f"start {self.start} is larger than leaves {self.leaves}")
         _require(

@@ -92,6 +92,12 @@ def test_plain_practice_draws_nothing():
     assert generator.random() == rng().random()
 
 
+def test_tall_trees_may_wait_for_longer_inputs():
+    model, training = Architecture(), dataclasses.replace(TRAINING, leaves=32, tall=0.5, tall_from=16)
+    tall = [Practice.of(model, training, "main", longest).tall for longest in (8, 16, 32)]
+    assert tall == [0.0, 0.5, 0.5]
+
+
 def bounded(task, **training):
     online = task in ("stack", "queue", "priority_queue")
     model = Architecture("raw-ham" if online else "lstm+ham", cells=4, size=4, hidden=4, top=2.0)
@@ -175,6 +181,7 @@ def test_validation_sees_what_is_practised():
         ({"kind": "raw-ham", "cell_bound": 2.0}, {}, "cell_bound is for lstm.ham"),
         ({}, {"tall": 1.5}, "tall must lie in 0"),
         ({}, {"tallest": 48}, "tallest must be a power of two"),
+        ({}, {"tall_from": 64}, "tall_from must lie in 0"),
     ],
 )
 def test_settings_that_do_not_go_together_are_refused(model, training, message):

@@ -163,7 +163,7 @@ def train(run: Run, folder: RunFolder) -> Generator[Step | Epoch, None, None]:
     try:
         while progress.phase != "done":
             now = pace(settings, progress.phase, progress.epoch, progress.phase_began)
-            practice = Practice.of(run.model, settings, progress.phase)
+            practice = Practice.of(run.model, settings, progress.phase, curriculum.longest)
             while progress.batch < settings.batches:
                 number = progress.epoch * settings.batches + progress.batch
                 rng = np.random.default_rng([TRAINING, run.seed, number])
@@ -257,7 +257,7 @@ def train(run: Run, folder: RunFolder) -> Generator[Step | Epoch, None, None]:
             progress.batch, progress.sums = 0, [0.0] * 4
             settled = curriculum.complete and progress.since_better >= settings.patience
             phase = phase_after(settings, progress.phase, progress.phase_began, progress.epoch, settled)
-            if phase == "finish" and Practice.of(run.model, settings, phase) != practice:
+            if Practice.of(run.model, settings, phase, curriculum.longest) != practice:
                 # What is validated on is harder from here on: errors before do not compare.
                 progress.best = Progress().best
             if phase != progress.phase or (settings.restart and grew and phase == "main"):

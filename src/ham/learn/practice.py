@@ -33,11 +33,11 @@ class Practice:
     hard: float = 0.0
 
     @classmethod
-    def of(cls, model: Architecture, training: Training, phase: Phase) -> Practice:
-        """That of a phase of a run."""
+    def of(cls, model: Architecture, training: Training, phase: Phase, longest: int) -> Practice:
+        """That of a phase of a run, where the longest inputs have so many rows."""
         ending = phase == "finish"
         return cls(
-            tall=training.finish_tall if ending else training.tall,
+            tall=training.finish_tall if ending else training.tall * (longest >= training.tall_from),
             tallest=training.tallest,
             anywhere=training.finish_anywhere if ending else training.anywhere,
             cells=model.cells,
