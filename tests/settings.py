@@ -10,7 +10,7 @@ PLACES = {
     for field in dataclasses.fields(getattr(Run("sort"), part))
 }
 PLACES |= {name: f"model.soft.{name}" for name in ("tree_clip", "in_order")}
-PLACES |= {name: f"practice.{name}" for name in ("varied", "cramped")}
+PLACES |= {name: f"practice.{name}" for name in ("varied", "cramped", "fills")}
 
 
 def run_with(task="sort", model=None, *, seed=0, **settings) -> Run:

@@ -114,7 +114,7 @@ class TestHelp:
         check += (
             "for name in sys.argv[1:]:\n    with contextlib.suppress(SystemExit): main([name, '--help'])\n"
         )
-        names = ("train", "evaluate", "solve", "tasks", "check-task", "bench", "doctor")
+        names = ("train", "evaluate", "stress", "solve", "tasks", "check-task", "bench", "doctor")
         command = [sys.executable, "-c", check + "print(*sys.modules)", *names]
         printed = subprocess.run(command, capture_output=True, text=True).stdout
         assert all(f"usage: ham {name}" in printed for name in names)
@@ -331,6 +331,27 @@ class TestEvaluate:
         assert is_refused(ham("evaluate", trained, "--task", "add"), "memory")
 
 
+class TestStress:
+    def test_counts_each_family_at_each_size(self, ham, trained):
+        words = ("stress", trained, "--leaves", 4, 8, "--examples", 3, "--seed", 5)
+        code, printed, _ = ham(*words, "--json")
+        found = json.loads(printed)
+        assert code == 0
+        assert (found["task"], found["seed"]) == ("reverse", 5)
+        assert {row["leaves"] for row in found["rows"]} == {4, 8}
+        assert all(0 <= row["wrong"] <= row["examples"] == 3 for row in found["rows"])
+        assert {row["practised"] for row in found["rows"]} == {True, False}
+        _, printed, _ = ham(*words)
+        title, columns, _, *rows = printed.splitlines()
+        assert title == "reverse, test seed 5: wrong of 3 questions each"
+        assert columns.split("  ")[0] == "family"
+        assert len(rows) == len(found["rows"]) // 2
+        assert any(row.startswith("palindromes *") for row in rows)
+
+    def test_a_task_without_hard_cases_is_refused(self, ham):
+        assert is_refused(ham("stress", "sort4"), "sort4 names no hard cases")
+
+
 class TestSettings:
     def test_help_tells_the_dozen_that_people_change_and_help_all_the_rest(self, ham):
         (_, short, _), (_, full, _) = ham("train", "add", "--help"), ham("train", "add", "--help-all")
@@ -430,13 +451,12 @@ class TestRefused:
         assert is_refused(ham("evaluate", file), file)
 
     def test_backend_of_the_environment(self, ham, trained, monkeypatch):
-        monkeypatch.setattr("ham.ops._asked", None)
+        monkeypatch.setattr("ham.ops.table._asked", None)
         monkeypatch.setenv("HAM_BACKEND", "gpu")
         assert is_refused(ham("evaluate", trained), "gpu")
 
     def test_native_where_it_cannot_be_had(self, ham, trained, monkeypatch):
-        monkeypatch.setattr(native, "available", lambda: False)
-        monkeypatch.setattr(native, "why_not", lambda: "no C++ compiler was found")
+        monkeypatch.setattr("ham.ops.native.library.why_not", lambda: "no C++ compiler was found")
         assert is_refused(ham("evaluate", trained, "--backend", "native"), "no C++ compiler was found")
 
     def test_a_hostile_message_stays_one_line(self):
@@ -514,7 +534,7 @@ class TestDoctor:
 
     def test_says_why_there_is_no_native_engine(self, ham, monkeypatch):
         monkeypatch.setattr(native, "why_not", lambda: "no C++ compiler was found")
-        monkeypatch.setattr("ham.ops._asked", None)
+        monkeypatch.setattr("ham.ops.table._asked", None)
         monkeypatch.setenv("HAM_BACKEND", "auto")
         _, printed, _ = ham("doctor", "--no-speed")
         facts = dict(
@@ -523,8 +543,7 @@ class TestDoctor:
         assert (facts["active"], facts["why"]) == ("reference", "no C++ compiler was found")
 
     def test_the_backend_is_named_once_on_standard_error(self, ham, trained, monkeypatch):
-        monkeypatch.setattr(native, "available", lambda: False)
-        monkeypatch.setattr(native, "why_not", lambda: "no C++ compiler was found")
-        monkeypatch.setattr("ham.ops._announced", False)
+        monkeypatch.setattr("ham.ops.native.library.why_not", lambda: "no C++ compiler was found")
+        monkeypatch.setattr("ham.ops.table._said", set())
         _, _, complaint = ham("evaluate", trained, "--backend", "auto", "--examples", 5)
         assert complaint == "backend: reference (no C++ compiler was found)\n"

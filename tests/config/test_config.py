@@ -26,14 +26,14 @@ from ham.config import changed as change
 from ham.core.errors import InputError
 from settings import run_with
 
-SHARES = ("discount", "mix", "threshold", "averaging", "varied", "cramped")
+SHARES = ("discount", "mix", "threshold", "averaging", "tall", "anywhere", "hard")
 
 
 def values_of(cls, name):
     kind = typing.get_type_hints(cls)[name]
     if typing.get_origin(kind) is typing.Literal:
         return st.sampled_from(typing.get_args(kind))
-    if name in ("start", "leaves"):
+    if name in ("start", "leaves", "tallest", "grid"):
         return st.integers(0, 10).map(lambda exponent: 1 << exponent)
     if name == "size":
         return st.integers(1, 1000)
@@ -119,7 +119,7 @@ def changed(path, value):
 @pytest.mark.parametrize(
     ("path", "value", "message"),
     [
-        ("main.lerning_rate", 1, "run.json: main has no field 'lerning_rate'; there are exploration, "),
+        ("main.lerning_rate", 1, "run.json: main has no field 'lerning_rate'; there are anywhere, "),
         ("colour", "red", "run.json has no field 'colour'"),
         ("data.batch", "50", "run.json: data: batch must be int, got '50'"),
         ("data.batch", 50.0, "batch must be int, got 50.0"),
@@ -149,6 +149,17 @@ def changed(path, value):
         ("practice", [], "practice should be an object, got []"),
         ("practice.varied", "much", "practice: varied must be float, got 'much'"),
         ("objective.discount", 1.5, "discount must lie in 0"),
+        ("model.join", "glue", "join must be one of rectified, normalised, highway, got 'glue'"),
+        ("model.top", 0.5, "top must be 0 or at least 1, got 0.5"),
+        ("model.grid", 48, "grid must be 0 or a power of two up to 1,048,576, got 48"),
+        ("model.cell_bound", -1.0, "cell_bound must be finite and not negative, got -1.0"),
+        ("main.tall", 1.5, "tall must lie in 0"),
+        ("main.tall_from", 64, "main.tall_from must lie in 0 … 32, got 64"),
+        ("end.tall_from", -1, "end.tall_from must lie in 0 … 32, got -1"),
+        ("main.anywhere", 0.5, "main.anywhere needs a bound to start anywhere inside (model.cell_bound)"),
+        ("end.anywhere", 0.5, "end.anywhere needs a bound to start anywhere inside (model.cell_bound)"),
+        ("end.hard", -0.1, "hard must lie in 0"),
+        ("data.tallest", 48, "tallest must be a power of two, got 48"),
         ("data.growth", 1.0, "growth must be above 1"),
         ("data.growth", 2.5, "at most 2"),
         ("main.learning_rate", -1.0, "learning_rate must be finite and not negative, got -1.0"),
@@ -168,6 +179,24 @@ def test_what_is_wrong_is_named(path, value, message):
 def test_what_is_for_models_with_a_tree_is_refused_without(kind):
     with pytest.raises(InputError, match=r"objective\.pull is for models with a tree"):
         run_with("reverse", Architecture(kind), pull=1e-4)
+
+    for phase in ("main", "end"):
+        with pytest.raises(InputError, match=rf"{phase}\.tall is for models with a tree"):
+            change(Run("reverse", Architecture(kind)), {f"{phase}.tall": 0.5})
+
+
+@pytest.mark.parametrize(
+    ("kind", "setting"),
+    [
+        *(("lstm", setting) for setting in ({"top": 2.0}, {"join": "highway"}, {"grid": 64})),
+        ("lstm+a", {"cell_bound": 2.0}),
+        ("raw-ham", {"cell_bound": 2.0}),
+    ],
+)
+def test_bounds_of_what_a_model_has_not_are_refused(kind, setting):
+    (name,) = setting
+    with pytest.raises(InputError, match=rf"model\.{name} is not for {re.escape(kind)}"):
+        Architecture(kind, **setting)
 
 
 @pytest.mark.parametrize("kind", ["lstm", "lstm+a", "lstm+ham", "raw-ham"])

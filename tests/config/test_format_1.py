@@ -67,7 +67,7 @@ def test_no_setting_was_lost():
         (
             "training",
             {"lerning_rate": 1},
-            "run.json: training has no field 'lerning_rate'; there are averaging",
+            "run.json: training has no field 'lerning_rate'; there are anywhere",
         ),
         ("training", {"batch": "50"}, "run.json: data: batch must be int, got '50'"),
         ("training", [], "run.json: training should be an object, got []"),

@@ -460,7 +460,7 @@ class TestRefusals:
         ("name", "change", "message"),
         [
             ("inputs", lambda x: x[:, :3], "leaves must be a power of two, got 3"),
-            ("inputs", lambda x: x[0], r"inputs must be \[batch, leaves, bits\]"),
+            ("inputs", lambda x: x[0], r"inputs must be \[batch, rows, bits\]"),
             ("inputs", lambda x: torch.zeros(2, 4, 9), r"inputs must have shape \(2, 4, 3\)"),
             ("inputs", lambda x: x[:0], "lengths must have shape"),
             ("inputs", lambda x: x.fill_(torch.nan), "inputs must be finite, got nan at flat index 0"),
@@ -476,7 +476,7 @@ class TestRefusals:
             ("tree_clip", lambda x: 1.0, "tree_clip is for soft attention, got 1.0 without it"),
             ("exploration", lambda x: 1.0, "exploration is for soft attention, got 1.0 without it"),
             ("exploration", lambda x: -1.0, "exploration is for soft attention, got -1.0 without it"),
-            ("parameters", lambda x: x[:-1], "LSTM.HAM has 16 or 26 parameter tensors, got 25"),
+            ("parameters", lambda x: x[:-1], "LSTM.HAM has 16 or 26 or 20 or 34 parameter tensors, got 25"),
             ("parameters", lambda x: [x[1], *x[1:]], "embed weight 1 must be a matrix"),
             ("parameters", lambda x: [*x[:8], torch.zeros(6, 7), *x[9:]], "search weight 1 must have shape"),
             ("parameters", lambda x: [torch.zeros(3, 6).T, *x[1:]], "embed weight 1 must be contiguous"),

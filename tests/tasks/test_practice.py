@@ -51,6 +51,27 @@ def test_the_share_is_that_of_cramped_batches():
     assert 0.15 < leaves.count(4) / 400 < 0.35
 
 
+@pytest.mark.parametrize("name", STRUCTURES)
+def test_filling_questions_fill_their_memory_first(name):
+    task = tasks.get(name)
+    filling, leaves = practise(name, 400, 32, fills=1.0)
+    assert leaves == 16
+    pushes = filling.inputs[..., PUSH]
+    assert pushes.sum(1).max() == 16
+    assert np.mean(pushes[:, :8].mean(1) > 0.85) > 0.6
+    inside = np.cumsum(2 * pushes - 1, axis=1).max(1)
+    usual = practise(name, 400, 32, cramped=1.0)[0].inputs[..., PUSH]
+    assert 0.3 < np.mean(inside == 16) < 0.45
+    assert np.mean(inside >= 14) > 0.3 > 0.2 > np.mean(np.cumsum(2 * usual - 1, axis=1).max(1) >= 14)
+    assert_answered_right(task, filling)
+
+
+@pytest.mark.parametrize("name", SEQUENCES)
+def test_only_a_data_structure_can_be_filled(name):
+    with pytest.raises(InputError, match=rf"{name} has no option practice\.fills; there are (none|varied)"):
+        practise(name, 4, 16, fills=0.5)
+
+
 def assert_answered_right(task, batch):
     for row in range(50):
         question = task.decode(batch.inputs[row])
@@ -113,7 +134,9 @@ def numbers_of(rows):
 
 @pytest.mark.parametrize("name", sorted({*SEQUENCES, *STRUCTURES} - {"add"}))
 def test_only_sums_can_be_varied(name):
-    with pytest.raises(InputError, match=rf"{name} has no option practice\.varied; there are (none|cramped)"):
+    with pytest.raises(
+        InputError, match=rf"{name} has no option practice\.varied; there are (none|cramped, fills)"
+    ):
         practise(name, 4, 16, varied=0.5)
 
 

@@ -52,7 +52,13 @@ class Trainer:
 
     def cost(self, work: Work) -> Cost:
         """Forward, objective, backward."""
-        return self.gradient.of(work.examples, work.uniforms, leaves=work.leaves, **WEIGHTS)
+        return self.gradient.of(
+            work.examples,
+            work.uniforms,
+            leaves=work.leaves,
+            reinforce=WEIGHTS["reinforce"],
+            exploration=WEIGHTS["exploration"],
+        )
 
     def step(self, work: Work) -> None:
         """Forward, objective, backward, clip, Adam."""

@@ -41,6 +41,7 @@ class Command:
 COMMANDS = {
     "train": Command("ham.cli.train:train", "train a model on a task", raw=True),
     "evaluate": Command("ham.cli.evaluate:evaluate", "measure the error of a trained model"),
+    "stress": Command("ham.cli.stress:stress", "measure a trained model on the hard cases of its task"),
     "solve": Command("ham.cli.solve:solve", "let a trained model answer your own questions"),
     "view": Command("ham.cli.view:view", "watch the memory at work, in a page in your browser"),
     "trace": Command("ham.cli.trace:trace", "print what a model does, timestep by timestep"),

@@ -244,12 +244,15 @@ def _there(folder: RunFolder, task: str | None) -> Run:
 def _check(run: Run) -> None:
     """Refuse a run that cannot begin before anything is written."""
     from ham.core.tree import capacity_for
+    from ham.tasks.hard_cases import practised_cases
 
     task = tasks.get(run.task)
     run.model.build(task)
     if (least := capacity_for(task.shortest)) > run.data.leaves:
         raise InputError(f"{task.name} needs at least {least} leaves, got {run.data.leaves}")
     task.practised(run.practice)
+    if run.main.hard or run.end.hard:
+        practised_cases(task)
 
 
 def _batches_done(folder: RunFolder, run: Run) -> int:

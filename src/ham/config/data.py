@@ -33,12 +33,14 @@ class Data:
     lengths have the same tree, the smallest that holds them."""
     mix: float = 0.3
     """Share of batches whose tree is drawn from all sizes so far instead of the current one."""
+    tallest: int = 1024
+    """Leaves of the tallest tree that a short input may lie in, where a phase has such (`tall`)."""
 
     def __post_init__(self) -> None:
-        for name in ("start", "leaves"):
+        for name in ("start", "leaves", "tallest"):
             value = getattr(self, name)
             require(value >= 1 and not value & (value - 1), f"{name} must be a power of two, got {value}")
-        require_in_range(self, "batch", "runs", "batches", "validation", "start", "leaves")
+        require_in_range(self, "batch", "runs", "batches", "validation", "start", "leaves", "tallest")
         require(self.start <= self.leaves, f"start {self.start} is larger than leaves {self.leaves}")
         require(
             self.train_up_to == 0 or self.start <= self.train_up_to <= self.leaves,

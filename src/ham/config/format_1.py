@@ -7,12 +7,12 @@ from typing import Any
 from ham.core.errors import InputError
 
 _PARTS = {
-    "data": "batch runs batches validation start leaves train_up_to threshold growth mix",
+    "data": "batch runs batches validation start leaves train_up_to threshold growth mix tallest",
     "objective": "reward discount baseline normalise entropy pull",
     "optimiser": "clip averaging",
     "schedule": "epochs finish patience restart",
-    "main": "learning_rate learning_rate_decay reinforce exploration exploration_decay",
-    "practice": "varied cramped",
+    "main": "learning_rate learning_rate_decay reinforce exploration exploration_decay tall tall_from anywhere hard",
+    "practice": "varied cramped fills",
     "model.soft": "tree_clip in_order",
 }
 NAMES = {f"training.{name}": f"{part}.{name}" for part, names in _PARTS.items() for name in names.split()}
@@ -20,6 +20,9 @@ NAMES |= {
     "training.finish_learning_rate": "end.learning_rate",
     "training.finish_decay": "end.learning_rate_decay",
     "training.finish_reinforce": "end.reinforce",
+    "training.finish_tall": "end.tall",
+    "training.finish_anywhere": "end.anywhere",
+    "training.finish_hard": "end.hard",
 }
 """What each setting was called, and is now."""
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
-from ham.config.checks import require, require_finite, require_in_range
+from ham.config.checks import LARGEST, require, require_finite, require_in_range
 from ham.models.kinds import KINDS, Kind, KindName
 
 if TYPE_CHECKING:
@@ -44,12 +44,31 @@ class Architecture:
     """Layers of the memory's networks, 1 or 2."""
     every: int = 1
     """Memory accesses per output symbol (η); a task may fix it."""
+    join: Literal["rectified", "normalised", "highway"] = "rectified"
+    """JOIN as the paper has it; divided by its root mean square; or one that copies up what it does not change."""
+    top: float = 0.0
+    """Ceiling of what EMBED and a rectified JOIN give, at least 1; 0 is none."""
+    grid: int = 0
+    """All values in the tree are multiples of 1/grid, a power of two; 0 is any."""
+    cell_bound: float = 0.0
+    """LSTM cells are clipped to [−cell_bound, cell_bound]; 0 is no bound."""
     soft: Soft = field(default_factory=Soft)
 
     def __post_init__(self) -> None:
         require(self.kind in KINDS, f"no model is of kind {self.kind!r}; there are {', '.join(KINDS)}")
         require_in_range(self, "cells", "size", "hidden", "every")
         require(self.depth in (1, 2), f"depth must be 1 or 2, got {self.depth}")
+        require_finite(self)
+        require(self.top == 0 or self.top >= 1, f"top must be 0 or at least 1, got {self.top}")
+        require(
+            0 <= self.grid <= LARGEST["grid"] and not self.grid & (self.grid - 1),
+            f"grid must be 0 or a power of two up to {LARGEST['grid']:,}, got {self.grid}",
+        )
+        for name in ("join", "top", "grid", "cell_bound"):
+            require(
+                name in self.traits.settings or getattr(self, name) == getattr(Architecture, name),
+                f"model.{name} is not for {self.kind}",
+            )
         require(
             self.traits.soft or not any(vars(self.soft).values()),
             f"model.soft is for models with soft attention, not for {self.kind}",

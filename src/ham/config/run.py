@@ -55,10 +55,24 @@ class Run:
             not self.objective.pull or self.model.traits.tree,
             f"objective.pull is for models with a tree, not for {self.model.kind}",
         )
+        for name, phase in (("main", self.main), ("end", self.end)):
+            require(
+                not phase.tall or self.model.traits.tree,
+                f"{name}.tall is for models with a tree, not for {self.model.kind}",
+            )
+            require(
+                0 <= phase.tall_from <= self.data.leaves,
+                f"{name}.tall_from must lie in 0 … {self.data.leaves}, got {phase.tall_from}",
+            )
+            require(
+                not phase.anywhere or self.model.cell_bound > 0,
+                f"{name}.anywhere needs a bound to start anywhere inside (model.cell_bound)",
+            )
+        largest = max(self.data.leaves, self.data.tallest)
         require(
-            self.model.size * self.data.leaves <= LARGEST_MEMORY,
+            self.model.size * largest <= LARGEST_MEMORY,
             f"a memory holds at most {LARGEST_MEMORY:,} numbers, "
-            f"got {self.data.leaves:,} leaves of size {self.model.size}",
+            f"got {largest:,} leaves of size {self.model.size}",
         )
 
     def to_json(self) -> str:

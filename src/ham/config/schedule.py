@@ -52,7 +52,7 @@ class Schedule:
 
 @dataclass(frozen=True)
 class Phase:
-    """The pace of a phase: what its first epoch is trained with, and how that falls from epoch to epoch."""
+    """The pace of a phase, which may fall from epoch to epoch, and what it practises beside the paper's questions."""
 
     learning_rate: float = 4e-3
     """Of Adam, in its first epoch."""
@@ -64,8 +64,17 @@ class Phase:
     """Weight α of the exploration term."""
     exploration_decay: float = 0.95
     """Factor on α after each epoch."""
+    tall: float = 0.0
+    """Share of batches whose tree is taller than the input needs, with its rows at random leaves."""
+    tall_from: int = 0
+    """Not before inputs may have so many rows: what a short input needs is then learned first."""
+    anywhere: float = 0.0
+    """Share of inputs for which the LSTM starts anywhere inside `model.cell_bound` instead of at zero."""
+    hard: float = 0.0
+    """Share of batches that are drawn from the task's hard cases, those that may be practised."""
 
     def __post_init__(self) -> None:
+        require_shares(self, "tall", "anywhere", "hard")
         require_finite(self)
 
 

@@ -18,6 +18,7 @@ _HOMES = {
     "Rectified": "transformations",
     "SoftHAM": "soft",
     "SoftRead": "soft",
+    "Start": "model",
     "State": "memory",
     "Write": "transformations",
     "forced": "memory",
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from ham.models.encoder_decoder import EncoderDecoder
     from ham.models.lstm_ham import LSTMHAM
     from ham.models.memory import HAM, Read, State, forced
-    from ham.models.model import Model
+    from ham.models.model import Model, Start
     from ham.models.raw_ham import RawHAM
     from ham.models.soft import SoftHAM, SoftRead
     from ham.models.transformations import MLP, Rectified, Write
@@ -52,6 +53,7 @@ __all__ = [
     "Rectified",
     "SoftHAM",
     "SoftRead",
+    "Start",
     "State",
     "Write",
     "forced",

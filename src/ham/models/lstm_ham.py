@@ -2,19 +2,44 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
 import torch
 from torch import nn
+from torch.nn import functional as F
 
+from ham.core.errors import InputError
 from ham.core.tree import depth_of
 from ham.models.memory import HAM
-from ham.models.model import Model, Recorder, room_for
+from ham.models.model import Model, Recorder, Start, room_for
 from ham.models.soft import SoftHAM
 from ham.ops import Episode, run
 from ham.ops.episode import Networks, Order
 from ham.ops.forms import known_as
+
+
+@known_as("lstm cell")
+class BoundedLSTMCell(nn.LSTMCell):
+    """An LSTM's step whose cells are clipped to [−bound, bound]; with bound 0 it is PyTorch's."""
+
+    def __init__(self, inputs: int, cells: int, *, bound: float = 0.0):
+        super().__init__(inputs, cells)
+        if not 0 <= bound < math.inf:
+            raise InputError(f"cell_bound must be finite and not negative, got {bound}")
+        self.bound = bound
+
+    def forward(self, inputs, state=None):
+        if not self.bound:
+            return super().forward(inputs, state)
+        h, c = state or (inputs.new_zeros(len(inputs), self.hidden_size),) * 2
+        i, f, g, o = (
+            F.linear(inputs, self.weight_ih, self.bias_ih) + F.linear(h, self.weight_hh, self.bias_hh)
+        ).chunk(4, -1)
+        c = torch.sigmoid(f) * c + torch.sigmoid(i) * torch.tanh(g)
+        c = c.clamp(-self.bound, self.bound)
+        return torch.sigmoid(o) * torch.tanh(c), c
 
 
 @known_as("lstm+ham")
@@ -27,6 +52,8 @@ class LSTMHAM(Model):
         size: width d of the memory's values.
         every: memory accesses per output symbol (η).
         soft: attend softly (DHAM); the parameters are the same.
+        cell_bound: the LSTM's cells are clipped to [−cell_bound, cell_bound]; 0 is no bound.
+        bounds: `join`, `top` and `grid`, as in `HAM`.
     """
 
     def __init__(
@@ -40,11 +67,13 @@ class LSTMHAM(Model):
         depth: int = 2,
         every: int = 1,
         soft: bool = False,
+        cell_bound: float = 0.0,
+        **bounds: Any,
     ):
         super().__init__()
         memory = SoftHAM if soft else HAM
-        self.memory = memory(features, cells, size, hidden=hidden, depth=depth)
-        self.controller = nn.LSTMCell(size, cells)
+        self.memory = memory(features, cells, size, hidden=hidden, depth=depth, **bounds)
+        self.controller = BoundedLSTMCell(size, cells, bound=cell_bound)
         self.output = nn.Linear(cells, bits)
         self.baseline = nn.Linear(cells, 1)
         self.every = every
@@ -74,16 +103,39 @@ class LSTMHAM(Model):
         keep=True,
         final_tree=False,
         symbols=None,
+        places=None,
+        start: Start | None = None,
     ) -> Episode:
+        """As `Model.forward`.
+
+        `places` are the leaves of the input rows, the same for all examples, in ascending order; `start` is what
+        the controller starts from instead of zeros.
+        """
         timesteps = room_for(asked, symbols) * self.every
         durations = asked * self.every
-        order = Order(inputs, lengths, durations, uniforms, leaves, timesteps, self.every, keep, final_tree)
-        return run("episode", self._step_by_step, self.networks(), order, self.memory.episode_options())
+        order = Order(
+            inputs,
+            lengths,
+            durations,
+            uniforms,
+            leaves,
+            timesteps,
+            every=self.every,
+            keep=keep,
+            final_tree=final_tree,
+            places=places,
+            start=start,
+        )
+        return run("episode", self._step_by_step, self.networks(), order, self.engine_options())
+
+    def engine_options(self):
+        return {**self.memory.episode_options(), "cell_bound": self.controller.bound}
 
     def _step_by_step(self, networks: Networks, order: Order, options: Mapping[str, Any]) -> Episode:
         inputs, uniforms, durations = order.inputs, order.uniforms, order.durations
-        state = self.memory.init(inputs, order.lengths, order.leaves)
-        h = c = inputs.new_zeros(len(inputs), self.controller.hidden_size)
+        state = self.memory.init(inputs, order.lengths, order.leaves, order.places)
+        zeros = inputs.new_zeros(len(inputs), self.controller.hidden_size)
+        h, c = order.start or (zeros, zeros)
         # Nothing but the final tree knows of an example's last update.
         updates = durations if order.final_tree else durations - 1
         record = Recorder(durations)

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from ham.core.errors import InputError
 from ham.core.tree import capacity_for, depth_of, turns_to
-from ham.models.transformations import MLP, Join, Rectified, Write
+from ham.models.transformations import MLP, Join, JoinForm, Rectified, Write, join_of
 from ham.ops import entropy_of, log_prob_of, reference, run
 from ham.ops.forms import known_as
 from ham.ops.reference import require
@@ -72,8 +72,11 @@ class HAM(nn.Module):
         size: width d of the value in every node.
         hidden: width of the hidden layers of the four networks.
         depth: their number of layers, 1 or 2.
+        join: JOIN, in one of its forms, or any module from two children side by side, [..., 2 * size], to their
+            parent, [..., size].
+        top: ceiling of what EMBED and a rectified JOIN give; 0 is none.
+        grid: if not 0, all values are rounded to multiples of 1/grid.
         embed: EMBED, any module from [..., features] to [..., size]; by default the paper's MLP, as for the others.
-        join: JOIN, from two children side by side, [..., 2 * size], to their parent, [..., size].
         search: SEARCH, from a node and the query, [..., size + query], to the logit of going right, [..., 1].
         write: WRITE, from a leaf [..., size] and the query [..., query] to the leaf's new value [..., size].
     """
@@ -86,35 +89,51 @@ class HAM(nn.Module):
         *,
         hidden: int = 20,
         depth: int = 2,
+        join: JoinForm | nn.Module = "rectified",
+        top: float = 0.0,
+        grid: int = 0,
         embed: nn.Module | None = None,
-        join: nn.Module | None = None,
         search: nn.Module | None = None,
         write: nn.Module | None = None,
     ):
         super().__init__()
         self.size, self.query_size = size, query
-        self.embed = Rectified(features, size, hidden=hidden, depth=depth) if embed is None else embed
-        self.join = Join(2 * size, size, hidden=hidden, depth=depth) if join is None else join
-        self.search = MLP(size + query, 1, hidden=hidden, depth=depth) if search is None else search
-        self.write = Write(size, query, hidden=hidden, depth=depth) if write is None else write
+        widths = {"hidden": hidden, "depth": depth}
+        self.embed = Rectified(features, size, **widths, top=top, grid=grid) if embed is None else embed
+        self.join = join if isinstance(join, nn.Module) else join_of(join, size, **widths, top=top, grid=grid)
+        self.search = MLP(size + query, 1, **widths) if search is None else search
+        self.write = Write(size, query, **widths, grid=grid) if write is None else write
 
     def episode_options(self) -> dict[str, Any]:
         """What the engine has to know of this memory beside its parameters."""
-        return {"pull": getattr(self.join, "pull", 0.0)}
+        join = self.join
+        # Raw HAM has nothing to embed.
+        ceiling = getattr(self, "embed", join)
+        return {
+            "pull": getattr(join, "pull", 0.0),
+            "join": getattr(join, "form", "rectified"),
+            "top": getattr(ceiling, "top", 0.0),
+            "grid": getattr(join, "grid", 0),
+        }
 
     def init(
         self,
         x: Float[Tensor, "batch items features"],
         lengths: Int[Tensor, "batch"] | None = None,
         leaves: int | None = None,
+        places: Int[Tensor, "items"] | None = None,
     ) -> State:
-        """A memory that holds EMBED(x) in its first leaves and zeros in the others.
+        """A memory that holds EMBED(x) in its first leaves, or in those at `places`, and zeros in the others.
 
-        `leaves` defaults to the smallest power of two that holds all the items.
+        `leaves` defaults to the smallest power of two that holds all the items. Places are different leaves in
+        ascending order.
         """
         items = x.shape[1]
-        leaves = capacity_for(items) if leaves is None else leaves
+        leaves = (
+            capacity_for(items if places is None else int(places.max()) + 1) if leaves is None else leaves
+        )
         depth_of(leaves)
+        check_places(places, items, leaves)
         if items > leaves:
             raise InputError(f"{items} items do not fit into a memory of {leaves} leaves")
         values = _fitting("embed", self.embed(x), (*x.shape[:2], self.size))
@@ -127,7 +146,10 @@ class HAM(nn.Module):
             )
             used = torch.arange(items, device=x.device) < lengths[:, None]
             values = values * used[..., None]
-        values = nn.functional.pad(values, (0, 0, 0, leaves - items))
+        if places is None:
+            values = nn.functional.pad(values, (0, 0, 0, leaves - items))
+        else:
+            values = values.new_zeros(len(x), leaves, self.size).index_copy(1, places, values)
         return State(reference.build(values, self.join))
 
     def empty(self, batch: int, leaves: int) -> State:
@@ -220,3 +242,15 @@ def forced(leaf: Int[Tensor, "*batch"], leaves: int) -> Float[Tensor, "*batch de
         lambda: f"a leaf must be between 0 and {leaves - 1}, got {leaf.min()} … {leaf.max()}",
     )
     return torch.where(turns_to(leaf, leaves), SURELY_RIGHT, SURELY_LEFT)
+
+
+def check_places(places: Int[Tensor, "items"] | None, items: int, leaves: int) -> None:
+    """Refuse places that are not as many different leaves, in ascending order, as there are items."""
+    if places is None:
+        return
+    if places.shape != (items,):
+        raise InputError(f"places must have shape ({items},), got {tuple(places.shape)}")
+    require(
+        ((places >= 0) & (places < leaves)).all() & (places.diff() > 0).all(),
+        lambda: f"places must be different leaves from 0 to {leaves - 1} in ascending order",
+    )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import torch
 from jaxtyping import Float, Int
@@ -14,6 +15,13 @@ from ham.models.memory import Read
 from ham.ops import Episode
 from ham.ops.episode import Networks
 from ham.ops.reference import require
+
+
+class Start(NamedTuple):
+    """What an LSTM controller starts from."""
+
+    state: Float[Tensor, "batch cells"]
+    cell: Float[Tensor, "batch cells"]
 
 
 class Model(nn.Module, ABC):
@@ -49,6 +57,10 @@ class Model(nn.Module, ABC):
     def networks(self) -> Networks | Sequence[nn.Module]:
         """The parts of a model that an engine may know as a whole, in the order of their parameters."""
         return ()
+
+    def engine_options(self) -> dict[str, Any]:
+        """What the native engine has to know of this model beside its parameters."""
+        return {}
 
     def decisions(self, leaves: int) -> int:
         """Decisions a timestep, which is the last dimension of `uniforms`."""

@@ -33,10 +33,11 @@ class RawHAM(Model):
         hidden: int = 20,
         depth: int = 2,
         soft: bool = False,
+        **bounds: Any,
     ):
         super().__init__()
         memory = SoftHAM if soft else HAM
-        self.memory = memory(features, features, size, hidden=hidden, depth=depth)
+        self.memory = memory(features, features, size, hidden=hidden, depth=depth, **bounds)
         # The memory starts empty: there is nothing to embed.
         del self.memory.embed
         self.output = MLP(size, bits, hidden=hidden, depth=depth)
@@ -65,7 +66,10 @@ class RawHAM(Model):
     ) -> Episode:
         timesteps = room_for(asked, symbols)
         order = Order(inputs, None, asked, uniforms, leaves, timesteps, keep=keep, final_tree=final_tree)
-        return run("episode", self._step_by_step, self.networks(), order, self.memory.episode_options())
+        return run("episode", self._step_by_step, self.networks(), order, self.engine_options())
+
+    def engine_options(self):
+        return self.memory.episode_options()
 
     def _step_by_step(self, networks: Networks, order: Order, options: Mapping[str, Any]) -> Episode:
         inputs, asked = order.inputs, order.durations

@@ -56,8 +56,8 @@ class SoftHAM(HAM):
             "entropy": self.entropy,
         }
 
-    def init(self, x, lengths=None, leaves=None) -> State:
-        return self._clipped(super().init(x, lengths, leaves))
+    def init(self, x, lengths=None, leaves=None, places=None) -> State:
+        return self._clipped(super().init(x, lengths, leaves, places))
 
     def empty(self, batch: int, leaves: int) -> State:
         return self._clipped(super().empty(batch, leaves))

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+import math
+from typing import Literal, get_args
 
 import torch
 from jaxtyping import Float
@@ -10,6 +12,12 @@ from torch import Tensor, nn
 
 from ham.core.errors import InputError
 from ham.ops.forms import known_as
+
+JoinForm = Literal["rectified", "normalised", "highway"]
+"""JOIN as the paper has it, divided by its root mean square, or one that copies up what it does not change."""
+
+LEAST_MEAN_SQUARE = 1e-5
+"""Added to the mean square of what JOIN made before it is divided by the root."""
 
 
 @known_as("mlp")
@@ -35,29 +43,106 @@ class MLP(nn.Sequential):
 
 @known_as("rectified mlp")
 class Rectified(MLP):
-    """EMBED and JOIN: ReLU in every neuron, the output's included."""
+    """EMBED, and JOIN as the paper has it: ReLU in every neuron, the output's included.
 
-    def forward(self, inputs: Float[Tensor, "*batch inputs"]) -> Float[Tensor, "*batch outputs"]:
-        return torch.relu(super().forward(inputs))
-
-
-@known_as("join")
-class Join(Rectified):
-    """JOIN, which can be trained with a pull: `pull`·h²/2 is added to the loss for every value h that it makes.
-
-    Values that stay small stay where they are from level to level, so a taller tree looks like those trained on.
+    With a `top`, values above it become it; with a `grid`, they are rounded to multiples of 1/grid.
     """
 
+    def __init__(
+        self, inputs: int, outputs: int, *, hidden: int, depth: int, top: float = 0.0, grid: int = 0
+    ):
+        super().__init__(inputs, outputs, hidden=hidden, depth=depth)
+        self.top, self.grid = checked_top(top), checked_grid(grid)
+
+    def forward(self, inputs: Float[Tensor, "*batch inputs"]) -> Float[Tensor, "*batch outputs"]:
+        made = torch.relu(super().forward(inputs))
+        return on_grid(made.clamp(max=self.top) if self.top else made, self.grid)
+
+
+class Join(nn.Module):
+    """What every form of JOIN has: a pull, and a grid.
+
+    In training `pull`·h²/2 is added to the loss for every value h that JOIN makes. Values that stay small stay where
+    they are from level to level, so a taller tree looks like those trained on.
+    """
+
+    form: JoinForm
     pull: float = 0.0
+    top: float = 0.0
+    grid: int = 0
+
+    def pulled(
+        self, joined: Float[Tensor, "*batch size"], times: int | Tensor
+    ) -> Float[Tensor, "*batch size"]:
+        """`times`: how often the pull of the result counts, for all or for each of the batch."""
+        if self.pull and torch.is_grad_enabled():
+            joined = _Pull.apply(joined, self.pull * times)
+        return joined
+
+
+@known_as("rectified join")
+class RectifiedJoin(Rectified, Join):
+    """The paper's JOIN."""
+
+    form = "rectified"
 
     def forward(
         self, inputs: Float[Tensor, "*batch inputs"], times: int | Tensor = 1
     ) -> Float[Tensor, "*batch outputs"]:
-        """`times`: how often the pull of the result counts, for all or for each of the batch."""
-        joined = super().forward(inputs)
-        if self.pull and torch.is_grad_enabled():
-            joined = _Pull.apply(joined, self.pull * times)
-        return joined
+        return self.pulled(super().forward(inputs), times)
+
+
+@known_as("normalised join")
+class NormalisedJoin(MLP, Join):
+    """JOIN whose result is divided by its root mean square: values cannot grow from level to level."""
+
+    form = "normalised"
+
+    def __init__(self, inputs: int, outputs: int, *, hidden: int, depth: int, grid: int = 0):
+        super().__init__(inputs, outputs, hidden=hidden, depth=depth)
+        self.grid = checked_grid(grid)
+
+    def forward(
+        self, inputs: Float[Tensor, "*batch inputs"], times: int | Tensor = 1
+    ) -> Float[Tensor, "*batch outputs"]:
+        made = torch.relu(super().forward(inputs))
+        scale = (made.square().mean(-1, keepdim=True) + LEAST_MEAN_SQUARE).rsqrt()
+        return self.pulled(on_grid(made * scale, self.grid), times)
+
+
+@known_as("highway join")
+class HighwayJoin(Join):
+    """JOIN(l, r) = T·H + (1 − T)·(S·l + (1 − S)·r): it copies up what it does not change, so nothing grows."""
+
+    form = "highway"
+
+    def __init__(self, inputs: int, outputs: int, *, hidden: int, depth: int, grid: int = 0):
+        super().__init__()
+        self.candidate = MLP(inputs, outputs, hidden=hidden, depth=depth)
+        self.gate = MLP(inputs, outputs, hidden=hidden, depth=depth)
+        self.side = MLP(inputs, outputs, hidden=hidden, depth=depth)
+        self.grid = checked_grid(grid)
+
+    def forward(
+        self, inputs: Float[Tensor, "*batch inputs"], times: int | Tensor = 1
+    ) -> Float[Tensor, "*batch outputs"]:
+        left, right = inputs.chunk(2, -1)
+        t, s = torch.sigmoid(self.gate(inputs)), torch.sigmoid(self.side(inputs))
+        joined = t * torch.sigmoid(self.candidate(inputs)) + (1 - t) * (s * left + (1 - s) * right)
+        return self.pulled(on_grid(joined, self.grid), times)
+
+
+def join_of(form: JoinForm, size: int, *, hidden: int, depth: int, top: float, grid: int) -> Join:
+    """JOIN in one of its forms."""
+    widths = (2 * size, size)
+    match form:
+        case "rectified":
+            return RectifiedJoin(*widths, hidden=hidden, depth=depth, top=top, grid=grid)
+        case "normalised":
+            return NormalisedJoin(*widths, hidden=hidden, depth=depth, grid=grid)
+        case "highway":
+            return HighwayJoin(*widths, hidden=hidden, depth=depth, grid=grid)
+    raise InputError(f"JOIN must be one of {', '.join(get_args(JoinForm))}, got {form!r}")
 
 
 class _Pull(torch.autograd.Function):
@@ -77,14 +162,44 @@ class _Pull(torch.autograd.Function):
 class Write(nn.Module):
     """WRITE(h, q) = T·H + (1 − T)·h, so that leaving a value unchanged is easy to learn."""
 
-    def __init__(self, size: int, query: int, *, hidden: int, depth: int):
+    def __init__(self, size: int, query: int, *, hidden: int, depth: int, grid: int = 0):
         super().__init__()
         self.candidate = MLP(size + query, size, hidden=hidden, depth=depth)
         self.gate = MLP(size + query, size, hidden=hidden, depth=depth)
+        self.grid = checked_grid(grid)
 
     def forward(
         self, value: Float[Tensor, "*batch size"], query: Float[Tensor, "*batch query"]
     ) -> Float[Tensor, "*batch size"]:
         both = torch.cat([value, query], -1)
         t = torch.sigmoid(self.gate(both))
-        return t * torch.sigmoid(self.candidate(both)) + (1 - t) * value
+        return on_grid(t * torch.sigmoid(self.candidate(both)) + (1 - t) * value, self.grid)
+
+
+def on_grid(values: Float[Tensor, "*shape"], grid: int) -> Float[Tensor, "*shape"]:
+    """Rounded to multiples of 1/grid, unless it is 0; the gradient passes as if they were not."""
+    return _Rounded.apply(values, grid) if grid else values
+
+
+class _Rounded(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, values, grid):
+        return (values * grid).round() / grid
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return gradient, None
+
+
+def checked_top(top: float) -> float:
+    if top != 0 and not 1 <= top < math.inf:
+        raise InputError(
+            f"top must be 0 (no ceiling) or at least 1, the largest value WRITE makes, got {top}"
+        )
+    return top
+
+
+def checked_grid(grid: int) -> int:
+    if grid < 0 or grid & (grid - 1):
+        raise InputError(f"grid must be 0 (none) or a power of two, got {grid}")
+    return grid

@@ -51,6 +51,10 @@ class Order(NamedTuple):
     """Give more than the outputs."""
     final_tree: bool = False
     """Give the tree after the last timestep."""
+    places: Int[Tensor, "slots"] | None = None
+    """The leaves of the rows, ascending; by default the first ones."""
+    start: tuple[Float[Tensor, "batch cells"], Float[Tensor, "batch cells"]] | None = None
+    """What the controller starts from; by default zeros."""
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,7 @@ from typing import Any, Literal, Protocol, get_args, runtime_checkable
 import torch
 
 from ham.core.errors import InputError
+from ham.ops.forms import NotServed
 
 Backend = Literal["auto", "native", "reference"]
 
@@ -44,10 +45,6 @@ class Engine(Protocol):
 
     def why_not(self, operation: str, *call: Any) -> str:
         """Why it does not serve this call, in one line; empty if it does."""
-
-
-class NotServed(Exception):
-    """What an engine raises, before it has changed anything, that finds out late why it does not serve a call."""
 
 
 _engines: list[Engine] = []

@@ -2,6 +2,7 @@
 
 from ham.tasks.base import (
     Batch,
+    HardCase,
     Practice,
     Task,
     all_in_range,
@@ -17,6 +18,7 @@ from ham.tasks.registry import get, named, names, register
 
 __all__ = [
     "Batch",
+    "HardCase",
     "Practice",
     "Task",
     "all_in_range",

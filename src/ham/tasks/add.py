@@ -8,7 +8,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from ham.core.errors import InputError
-from ham.tasks.base import Batch, Practice, Task, ended, pair_of, within
+from ham.tasks.base import Batch, HardCase, Practice, Task, ended, pair_of, within
+from ham.tasks.hard_cases import long
 from ham.tasks.registry import register
 
 BIT, PLUS, EQUALS = range(3)
@@ -69,6 +70,20 @@ class Add(Task):
         drawn = _drawn(rng, n, lengths, first=first, most=n - 3)
         rows = np.where(rng.random(batch) < options.varied, rng.integers(lengths, n, endpoint=True), lengths)
         return _spread(rng, drawn, rows), n
+
+    def hard_cases(self):
+        def of(write, digits=None):
+            return lambda rng, n: write(rng, digits or max((long(rng, n) - 2) // 2, 1))
+
+        return (
+            HardCase("carries all the way", of(_carried), practised=True),
+            HardCase("zeros", of(lambda rng, k: ("0" * k, "0" * k)), practised=False),
+            HardCase("ones", of(lambda rng, k: ("1" * k, "1" * k)), practised=True),
+            HardCase("in turn", of(_in_turn), practised=False),
+            HardCase("runs of carries", of(_runs), practised=True),
+            HardCase("one digit", of(_random, digits=1), practised=False),
+            HardCase("full", lambda rng, n: _random(rng, (n - 2) // 2), practised=True),
+        )
 
     def solve(self, question):
         total = sum(int(number, 2) for number in question)
@@ -145,3 +160,29 @@ def _carries(sums):
     carries = np.zeros_like(sums)
     carries[:, 1:] = np.take_along_axis(sums, deciding, axis=1)[:, :-1] == 2
     return carries
+
+
+def _random(rng, digits):
+    return tuple("".join(map(str, number)) for number in rng.integers(2, size=(2, digits)))
+
+
+def _carried(rng, digits):
+    """All ones, and a one that carries through them."""
+    numbers = ["1" * digits, "1".zfill(digits)]
+    return tuple(numbers if rng.integers(2) else reversed(numbers))
+
+
+def _in_turn(rng, digits):
+    """Every second digit of each; together all ones."""
+    first, second = np.arange(digits) % 2, 1 - np.arange(digits) % 2
+    return tuple("".join(map(str, number)) for number in (first, second))
+
+
+def _runs(rng, digits):
+    """Places where both digits are 1, both 0, or one of each, in runs: carries start, run far, and end."""
+    kinds = np.repeat(rng.integers(3, size=digits), rng.integers(1, max(digits // 3, 2), size=digits))[
+        :digits
+    ]
+    first = np.where(kinds == 1, rng.integers(2, size=digits), kinds // 2)
+    second = np.where(kinds == 1, 1 - first, kinds // 2)
+    return tuple("".join(map(str, number)) for number in (first, second))

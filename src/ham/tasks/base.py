@@ -8,7 +8,7 @@ rows and is what every sampled target must agree with.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import cache
 from typing import Any, ClassVar
@@ -53,6 +53,17 @@ class Practice:
         for name, share in vars(self).items():
             if not 0 <= share <= 1:
                 raise InputError(f"practice.{name} must lie in 0 … 1, got {share}")
+
+
+@dataclass(frozen=True)
+class HardCase:
+    """A family of questions, drawn one at a time."""
+
+    name: str
+    draw: Callable[[np.random.Generator, int], Any]
+    """A question that a memory of so many leaves can hold."""
+    practised: bool
+    """Whether training may use it; if not, it is for reporting only."""
 
 
 class Task(ABC):
@@ -130,6 +141,10 @@ class Task(ABC):
         It is a `sample` for n leaves, unless the task's options ask for more.
         """
         return self.sample(rng, batch, n, self.draw_lengths(rng, batch, 1, longest)), n
+
+    def hard_cases(self) -> Sequence[HardCase]:
+        """Families of questions that random ones hardly ever are; a task need not have any."""
+        return ()
 
     @abstractmethod
     def solve(self, question: Any) -> list:

@@ -11,7 +11,19 @@ from itertools import pairwise
 import numpy as np
 
 from ham.core.errors import InputError
-from ham.tasks.base import Batch, Task, all_in_range, bits_of, ended, number_of, pair_of, pairs_of, within
+from ham.tasks.base import (
+    Batch,
+    HardCase,
+    Task,
+    all_in_range,
+    bits_of,
+    ended,
+    number_of,
+    pair_of,
+    pairs_of,
+    within,
+)
+from ham.tasks.hard_cases import long
 from ham.tasks.registry import register
 from ham.tasks.text import pair, real, words
 
@@ -49,6 +61,17 @@ class Merge(Task):
         inputs[..., 0] = (picks + 1) / grids[:, None] * used
         inputs[..., 1:] = bits_of(values, VALUE_BITS)
         return Batch(inputs, lengths, *ended(answers, lengths))
+
+    def hard_cases(self):
+        return (
+            HardCase("adjacent pairs", _adjacent, practised=True),
+            HardCase("one against many", _one_against_many, practised=True),
+            HardCase("disjoint", lambda rng, n: _question(rng, _spread(rng, n), _blocks), practised=False),
+            HardCase("interleaved", lambda rng, n: _question(rng, _spread(rng, n), _in_turn), practised=True),
+            HardCase("neighbours", lambda rng, n: _question(rng, _neighbours(rng, n)), practised=False),
+            HardCase("finer", lambda rng, n: _question(rng, _neighbours(rng, n, finer=4)), practised=True),
+            HardCase("all but one first", _all_but_one, practised=False),
+        )
 
     def solve(self, question):
         first, second = question
@@ -111,3 +134,69 @@ def _different(rng, grids, n):
     noise[columns >= grids[:, None]] |= 1 << 63
     smallest = np.sort(np.partition(noise, n - 1, axis=1)[:, :n], axis=1)
     return (smallest & ((1 << low) - 1)).astype(np.int64)
+
+
+def _grid(rows):
+    """The grid of an example with so many rows."""
+    return GRID * -(-rows // GRID)
+
+
+def _spread(rng, n):
+    """Random different priorities, ascending."""
+    count = max(long(rng, n), 2)
+    return (np.sort(rng.choice(_grid(count), count, replace=False)) + 1) / _grid(count)
+
+
+def _neighbours(rng, n, finer=1):
+    """Priorities that are neighbours on the grid, or on one that is so many times finer."""
+    count = max(long(rng, n), 2)
+    grid = _grid(count) * finer
+    return (np.arange(count) + 1 + rng.integers(grid - count, endpoint=True)) / grid
+
+
+def _blocks(rng, count):
+    """The lower ones in one sequence, the higher in the other."""
+    return (np.arange(count) < rng.integers(1, count)) ^ bool(rng.integers(2))
+
+
+def _in_turn(rng, count):
+    return (np.arange(count) + rng.integers(2)) % 2 == 0
+
+
+def _by_chance(rng, count):
+    first = rng.random(count) < 0.5
+    first[rng.integers(count)] ^= first.all() or not first.any()
+    return first
+
+
+def _question(rng, priorities, split=_by_chance):
+    """Two sequences of ascending priorities; `split` says which of them are in the first."""
+    first = split(rng, len(priorities))
+    values = rng.integers(1 << VALUE_BITS, size=len(priorities))
+    pairs = list(zip(priorities.astype(np.float32).astype(float).tolist(), values.tolist(), strict=True))
+    return [pair for pair, its in zip(pairs, first, strict=True) if its], [
+        pair for pair, its in zip(pairs, first, strict=True) if not its
+    ]
+
+
+def _adjacent(rng, n):
+    """Pairs of neighbours on the grid, one in each sequence, anywhere."""
+    pairs = max(long(rng, n) // 2, 1)
+    grid = _grid(2 * pairs)
+    lower = 2 * np.sort(rng.choice(grid // 2, pairs, replace=False)) + 1
+    priorities = np.stack([lower, lower + 1], 1).ravel() / grid
+    return _question(
+        rng, priorities, lambda rng, count: np.repeat(rng.random(count // 2) < 0.5, 2) ^ _in_turn(rng, count)
+    )
+
+
+def _one_against_many(rng, n):
+    priorities = _spread(rng, n)
+    only = rng.integers(len(priorities))
+    return _question(rng, priorities, lambda rng, count: np.arange(count) == only)
+
+
+def _all_but_one(rng, n):
+    priorities = _spread(rng, n)
+    only = rng.integers(len(priorities))
+    return _question(rng, priorities, lambda rng, count: np.arange(count) != only)

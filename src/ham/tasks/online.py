@@ -12,12 +12,15 @@ from dataclasses import dataclass
 import numpy as np
 
 from ham.core.errors import InputError
-from ham.tasks.base import Batch, Practice, Task, bits_of, in_range, number_of, within
+from ham.tasks.base import Batch, HardCase, Practice, Task, bits_of, in_range, number_of, within
 from ham.tasks.text import integer
 
 VALUE_BITS = 5
 PUSH, POP = range(2)
 VALUE = slice(2, 2 + VALUE_BITS)
+FILLING, TO_THE_LAST_LEAF, POPS_WHILE_FILLING = 0.7, 0.5, 0.05
+"""Share of the sequences of `fills` that begin by filling the memory, and of those that do so to the last leaf before
+any POP; share of POP among the first operations of the others."""
 
 
 @dataclass(frozen=True)
@@ -27,6 +30,9 @@ class OnlinePractice(Practice):
     cramped: float = 0.0
     """Share of batches whose memory has half as many leaves as the sequences have operations, so that each leaf is
     needed: with as many leaves, half of them may be left out and nothing is ever lost."""
+    fills: float = 0.0
+    """Share of batches that fill their memory to the last leaf: half as many leaves as operations, and in most of the
+    sequences nearly all operations PUSH at first."""
 
 
 class Online(Task):
@@ -58,17 +64,26 @@ class Online(Task):
         return self._drawn(rng, batch, n, lengths, leaves=n)
 
     def practice(self, rng, batch, n, longest, options):
-        leaves = max(n // 2, 1) if options.cramped and rng.random() < options.cramped else n
+        cramped = options.cramped and rng.random() < options.cramped
+        fills = options.fills and rng.random() < options.fills
+        leaves = max(n // 2, 1) if cramped or fills else n
         lengths = self.draw_lengths(rng, batch, 1, longest)
-        return self._drawn(rng, batch, n, lengths, leaves=leaves), leaves
+        return self._drawn(rng, batch, n, lengths, leaves=leaves, fills=bool(fills)), leaves
 
-    def _drawn(self, rng, batch, n, lengths, *, leaves):
+    def _drawn(self, rng, batch, n, lengths, *, leaves, fills=False):
         """Questions that never need more than so many leaves, though no leaf is freed."""
         lengths = self.fitting(lengths, n)
         if (longest := int(lengths.max(initial=0))) > 2 * leaves:
             raise InputError(f"{longest} operations need at least {(longest + 1) // 2} leaves, got {leaves}")
         used = within(lengths, n)
-        pops = self._pops(rng.random((batch, n)) * lengths[:, None] < np.arange(1, n + 1), leaves) & used
+        wanted = rng.random((batch, n)) * lengths[:, None] < np.arange(1, n + 1)
+        if fills:
+            to_the_last = rng.random(batch) < TO_THE_LAST_LEAF
+            pushing = np.where(to_the_last, n // 2, rng.integers(n // 4, n // 2, batch, endpoint=True))
+            pushing *= rng.random(batch) < FILLING
+            popping = (rng.random((batch, n)) < POPS_WHILE_FILLING) & ~to_the_last[:, None]
+            wanted &= ~within(pushing, n) | popping
+        pops = self._pops(wanted, leaves) & used
         pushes = used & ~pops
         inputs = np.zeros((batch, n, self.features), np.float32)
         inputs[..., PUSH] = pushes
@@ -89,6 +104,38 @@ class Online(Task):
             pop |= popped <= max((time - full) / 2, time - pushes)
             popped += pop
         return np.ascontiguousarray(pops.T)
+
+    def hard_cases(self):
+        """No more elements are ever pushed than there are leaves: one that is popped need not free its leaf."""
+
+        def of(operations, order=None, value=None):
+            def draw(rng, n):
+                return self.pushes(rng, operations(rng, n, self.capacity or n), order=order, value=value)
+
+            return draw
+
+        return (
+            HardCase("fill, then empty", of(_fill_then_empty), practised=True),
+            HardCase("one in, one out", of(_one_in_one_out), practised=False),
+            HardCase(
+                "equal values",
+                lambda rng, n: of(_at_random, value=int(rng.integers(32)))(rng, n),
+                practised=False,
+            ),
+            HardCase("ascending", of(_fill_then_empty, order="ascending"), practised=True),
+            HardCase("descending", of(_fill_then_empty, order="descending"), practised=False),
+            HardCase("full memory", of(_full), practised=True),
+            HardCase("empty again and again", of(_again_and_again), practised=False),
+        )
+
+    def pushes(self, rng, operations, *, order=None, value=None):
+        """A question of these operations, True for POP, whose values are random, in order, or all the same."""
+        count = operations.count(False)
+        values = rng.integers(1 << VALUE_BITS, size=count) if value is None else np.full(count, value)
+        if order:
+            values = np.sort(values) if order == "ascending" else -np.sort(-values)
+        left = iter(values.tolist())
+        return ["pop" if pop else next(left) for pop in operations]
 
     def encode(self, question):
         if not isinstance(question, (tuple, list)) or not question:
@@ -149,3 +196,44 @@ class Online(Task):
 
     def show_push(self, item):
         return str(item)
+
+
+def _fill_then_empty(rng, n, capacity):
+    """As many as fit, and all of them again, until all leaves were used."""
+    held = min(n, capacity)
+    return ([False] * held + [True] * held) * (n // held)
+
+
+def _one_in_one_out(rng, n, capacity):
+    return [False, True] * n
+
+
+def _at_random(rng, n, capacity):
+    """Mostly PUSH at first, mostly POP in the end."""
+    inside, operations = 0, []
+    for time in range(n):
+        pop = inside > 0 and (inside == capacity or bool(rng.random() * n < time))
+        inside += 1 - 2 * pop
+        operations.append(pop)
+    return operations
+
+
+def _full(rng, n, capacity):
+    """Each leaf is needed: n elements go in and out, nearly all of them in before many are out."""
+    inside, pushed, operations = 0, 0, []
+    while pushed < n or inside:
+        pop = inside > 0 and (pushed == n or inside == capacity or bool(rng.random() < 0.1))
+        inside += 1 - 2 * pop
+        pushed += not pop
+        operations.append(pop)
+    return operations
+
+
+def _again_and_again(rng, n, capacity):
+    """A few in, all out, and so on."""
+    operations, left = [], n
+    while left:
+        held = int(rng.integers(1, min(left, capacity, 4), endpoint=True))
+        operations += [False] * held + [True] * held
+        left -= held
+    return operations

@@ -53,6 +53,30 @@ class PriorityQueue(Online):
         inputs[..., PRIORITY] = bits_of(np.where(inputs[..., PUSH], priorities.T, 0), PRIORITY_BITS)
         return source.T
 
+    def pushes(self, rng, operations, *, order=None, value=None):
+        """As every data structure's; it is the priorities that are in order."""
+        question: list[str | tuple[int, int]] = []
+        inside: set[int] = set()
+        last = 0
+        values = iter(super().pushes(rng, [pop for pop in operations if not pop], value=value))
+        for pop in operations:
+            if pop:
+                inside.remove(max(inside))
+                question.append("pop")
+                continue
+            free = [priority for priority in range(self.capacity) if priority not in inside]
+            if order is None:
+                priority = int(rng.choice(free))
+            else:
+                # Begin anew where nothing is left in this direction.
+                up = order == "ascending"
+                ahead = [one for one in free if not inside or (one > last) == up]
+                priority = (min if up else max)(ahead or free)
+            last = priority
+            inside.add(priority)
+            question.append((next(values), priority))
+        return question
+
     def solve(self, question):
         kept: list[tuple[int, int]] = []
         answer = []

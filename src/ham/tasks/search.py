@@ -7,7 +7,19 @@ from itertools import pairwise
 import numpy as np
 
 from ham.core.errors import InputError
-from ham.tasks.base import Batch, Task, all_in_range, bits_of, in_range, number_of, pair_of, pairs_of, within
+from ham.tasks import hard_cases as hard
+from ham.tasks.base import (
+    Batch,
+    HardCase,
+    Task,
+    all_in_range,
+    bits_of,
+    in_range,
+    number_of,
+    pair_of,
+    pairs_of,
+    within,
+)
 from ham.tasks.registry import register
 from ham.tasks.text import integer, pair, words
 
@@ -50,6 +62,28 @@ class Search(Task):
         inputs[each, last, -1] = 1
         targets = bits_of(values[each, first], VALUE_BITS)[:, None]
         return Batch(inputs, lengths, targets, np.ones((batch, 1), bool))
+
+    def hard_cases(self):
+        def of(keys, length=hard.long, ask=None):
+            def draw(rng, n):
+                count = max(length(rng, n) - 1, 1)
+                found = np.sort(keys(rng, count, KEY_BITS))
+                values = rng.integers(1 << VALUE_BITS, size=count)
+                asked = found[rng.integers(count) if ask is None else ask]
+                return list(zip(found.tolist(), values.tolist(), strict=True)), int(asked)
+
+            return draw
+
+        return (
+            HardCase("all keys equal", of(hard.keys_all_equal), practised=False),
+            HardCase("two keys", of(hard.keys_of_two), practised=True),
+            HardCase("runs of keys", of(hard.keys_in_runs), practised=True),
+            HardCase("extremes", of(hard.keys_of_extremes), practised=False),
+            HardCase("the first key", of(hard.keys_of_any, ask=0), practised=True),
+            HardCase("the last key", of(hard.keys_of_any, ask=-1), practised=False),
+            HardCase("full", of(hard.keys_of_any, lambda rng, n: n), practised=True),
+            HardCase("one", of(hard.keys_of_any, lambda rng, n: 2), practised=False),
+        )
 
     def solve(self, question):
         pairs, query = question

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from ham.tasks.base import Batch, Task, all_in_range, bits_of, ended, number_of, pairs_of, within
+from ham.tasks import hard_cases as hard
+from ham.tasks.base import Batch, HardCase, Task, all_in_range, bits_of, ended, number_of, pairs_of, within
 from ham.tasks.registry import register
 from ham.tasks.text import pair, words
 
@@ -35,6 +36,27 @@ class Sort(Task):
         answers = bits_of(np.take_along_axis(pairs, order, axis=1), self.answer_bits)
         inputs = bits_of(pairs * used, self.features)
         return Batch(inputs, lengths, *ended(answers, lengths))
+
+    def hard_cases(self):
+        def of(keys, length=hard.long):
+            def draw(rng, n):
+                count = length(rng, n)
+                values = rng.integers(1 << VALUE_BITS, size=count)
+                return list(zip(keys(rng, count, KEY_BITS).tolist(), values.tolist(), strict=True))
+
+            return draw
+
+        return (
+            HardCase("all keys equal", of(hard.keys_all_equal), practised=False),
+            HardCase("two keys", of(hard.keys_of_two), practised=True),
+            HardCase("two keys in turn", of(hard.keys_in_turn), practised=False),
+            HardCase("runs of keys", of(hard.keys_in_runs), practised=True),
+            HardCase("sorted", of(lambda *given: np.sort(hard.keys_of_any(*given))), practised=False),
+            HardCase("backwards", of(lambda *given: -np.sort(-hard.keys_of_any(*given))), practised=True),
+            HardCase("extremes", of(hard.keys_of_extremes), practised=False),
+            HardCase("full", of(hard.keys_of_any, lambda rng, n: n), practised=True),
+            HardCase("one", of(hard.keys_of_any, lambda rng, n: 1), practised=False),
+        )
 
     def solve(self, question):
         return sorted(map(tuple, question), key=lambda pair: pair[0])

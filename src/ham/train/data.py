@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -14,8 +15,10 @@ from ham.core.seeds import Purpose, generator
 from ham.core.tree import capacity_for
 from ham.models import Model
 from ham.tasks import Task
+from ham.tasks.hard_cases import draw_hard
 from ham.train.curriculum import Curriculum
 from ham.train.objective import Examples
+from ham.train.practice import PLAIN, Conditions
 
 
 @dataclass(frozen=True)
@@ -26,18 +29,31 @@ class Drawn:
     uniforms: Float[Tensor, "batch time depth"]
     """A random number for each decision."""
     leaves: int
+    told: dict[str, Any]
+    """What else the model is told: `places` and `start`, if any."""
     longest: int
     """Rows of the longest inputs it may have."""
 
 
-def draw(run: Run, task: Task, model: Model, curriculum: Curriculum, number: int) -> Drawn:
+def draw(
+    run: Run,
+    task: Task,
+    model: Model,
+    curriculum: Curriculum,
+    number: int,
+    conditions: Conditions = PLAIN,
+) -> Drawn:
     """Batch `number` of a run, at this stage of its curriculum."""
     data = run.data
     rng = generator(Purpose.TRAINING, run.seed, number)
     longest = curriculum.draw(rng, data.mix, data.train_up_to or data.leaves)
-    options = task.practised(run.practice)
-    batch, leaves = task.practice(rng, data.batch // data.runs, capacity_for(longest), longest, options)
+    inputs, slots = data.batch // data.runs, capacity_for(longest)
+    if conditions.hard and rng.random() < conditions.hard:
+        batch, leaves = draw_hard(rng, task, inputs, slots)
+    else:
+        batch, leaves = task.practice(rng, inputs, slots, longest, task.practised(run.practice))
+    leaves, told = conditions.surroundings(rng, batch, leaves, task, data.runs)
     examples = Examples.of(batch.repeat(data.runs))
     timesteps = examples.counted.shape[1] * model.every
     shape = (data.batch, timesteps, model.decisions(leaves))
-    return Drawn(examples, torch.from_numpy(rng.random(shape, dtype=np.float32)), leaves, longest)
+    return Drawn(examples, torch.from_numpy(rng.random(shape, dtype=np.float32)), leaves, told, longest)

@@ -17,13 +17,17 @@ from ham.core.seeds import Purpose, generator
 from ham.core.tree import depth_of
 from ham.models import Model
 from ham.tasks import Task
+from ham.tasks.hard_cases import draw_hard
 from ham.train.losses import bits_wrong, symbol_log_prob, whole_sequences_wrong
 from ham.train.objective import Examples
+from ham.train.practice import PLAIN, Conditions
 
 if TYPE_CHECKING:
     from ham.runs import Trained
 
 LARGEST_BATCH = 500
+EXAMPLES_OF_A_TREE = 100
+"""As many are validated in a tree of the same height with rows at the same places."""
 LEAVES_AT_ONCE = 1 << 17
 """Memory bound: examples are run together only as long as their trees stay below this many leaves."""
 
@@ -38,6 +42,17 @@ class Score:
     wrong_bits: int
     loss: float
     """Cross-entropy of an example, the tie-breaker between models without errors."""
+
+    def __add__(self, other: Score) -> Score:
+        """Both together."""
+        examples = self.examples + other.examples
+        return Score(
+            examples,
+            self.wrong + other.wrong,
+            self.bits + other.bits,
+            self.wrong_bits + other.wrong_bits,
+            (self.loss * self.examples + other.loss * other.examples) / examples,
+        )
 
     @property
     def error(self) -> float:
@@ -111,8 +126,13 @@ def evaluate(
     examples: int,
     rng: np.random.Generator,
     progress: Callable[[int], None] | None = None,
+    conditions: Conditions = PLAIN,
 ) -> Score:
-    """Run a model greedily on fresh examples and count what is wrong."""
+    """Run a model greedily on fresh examples and count what is wrong.
+
+    Under `conditions` all are harder, as is practised: in taller trees, from other states, and half of the batches are
+    hard cases.
+    """
     depth_of(leaves)
     low, high = lengths
     if not 1 <= low <= high:
@@ -121,16 +141,24 @@ def evaluate(
         raise InputError(f"lengths up to {high} do not fit into {leaves} leaves")
     if examples < 1:
         raise InputError(f"examples must be at least 1, got {examples}")
-    at_once = max(1, min(LARGEST_BATCH, LEAVES_AT_ONCE // leaves, examples))
+    largest = max(leaves, conditions.tallest) if conditions.tall else leaves
+    at_once = max(1, min(LARGEST_BATCH, LEAVES_AT_ONCE // largest, examples))
+    if conditions.any:
+        at_once = min(at_once, EXAMPLES_OF_A_TREE)
     wrong = wrong_bits = bits = done = 0
     loss = 0.0
     with torch.no_grad():
         while done < examples:
             batch = min(at_once, examples - done)
-            drawn = task.sample(rng, batch, leaves, task.draw_lengths(rng, batch, low, high))
+            if conditions.hard and done // at_once % 2:
+                drawn, size = draw_hard(rng, task, batch, leaves)
+            else:
+                drawn = task.sample(rng, batch, leaves, task.draw_lengths(rng, batch, low, high))
+                size = leaves
+            size, told = conditions.always().surroundings(rng, drawn, size, task)
             given = Examples.of(drawn)
-            outputs = model(given.inputs, given.lengths, given.asked, leaves=leaves, keep=False).outputs
-            require_finite(outputs, leaves)
+            outputs = model(given.inputs, given.lengths, given.asked, leaves=size, keep=False, **told).outputs
+            require_finite(outputs, size)
             wrong += int(whole_sequences_wrong(outputs, given.targets, given.counted).sum())
             wrong_bits += bits_wrong(outputs, given.targets, given.counted)
             bits += int(given.counted.sum()) * task.bits

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from ham.config import Run
-from ham.models import HAM, Model, SoftHAM
+from ham.models import HAM, Model, SoftHAM, Start
 from ham.models.transformations import Join
 from ham.ops import Episode, offer
 from ham.ops.episode import LEAST_ENTROPY
@@ -63,6 +63,8 @@ class Gradient:
         leaves: int,
         reinforce: float,
         exploration: float,
+        places: Int[Tensor, "rows"] | None = None,
+        start: Start | None = None,
     ) -> Cost:
         """Run the batch, with as many timesteps as it has symbols times η."""
         model = self.model
@@ -71,11 +73,21 @@ class Gradient:
             given = (examples.inputs, examples.lengths, examples.asked, examples.targets, examples.counted)
             if model.baseline is None:
                 return Cost(*engine.of(*given))
-            cost = engine.of(*given, uniforms, leaves=leaves, reinforce=reinforce, exploration=exploration)
+            cost = engine.of(
+                *given,
+                uniforms,
+                leaves=leaves,
+                reinforce=reinforce,
+                exploration=exploration,
+                places=places,
+                start=start,
+            )
             return Cost(*cost)
 
         if self.soft:
             self.soft.exploration = exploration / self.run.data.batch
+        # A model that has no use for these need not know of them.
+        told = {} if places is None and start is None else {"places": places, "start": start}
         episode = model(
             examples.inputs,
             examples.lengths,
@@ -83,6 +95,7 @@ class Gradient:
             leaves=leaves,
             uniforms=uniforms,
             targets=examples.targets,
+            **told,
         )
         if model.baseline is None and (cost := self._of_cross_entropy(episode, examples)):
             return cost

@@ -20,8 +20,9 @@ from ham.runs import RunFolder
 from ham.train.data import draw
 from ham.train.evaluate import Score, evaluate
 from ham.train.gradient import Cost, Gradient
+from ham.train.practice import PLAIN, Conditions
 from ham.train.schedule import Pace, pace, phase_after
-from ham.train.state import State
+from ham.train.state import Progress, State
 
 SECONDS_BETWEEN_STATES = 30.0
 BATCHES_BETWEEN_REPORTS = 20
@@ -104,13 +105,14 @@ def _batches(state: State, gradient: Gradient, now: Pace, clock: _Clock, folder:
     progress, batches = state.progress, state.run.data.batches
     while progress.batch < batches:
         number = progress.epoch * batches + progress.batch
-        drawn = draw(state.run, state.task, state.model, state.curriculum, number)
+        drawn = draw(state.run, state.task, state.model, state.curriculum, number, state.conditions)
         cost = gradient.of(
             drawn.examples,
             drawn.uniforms,
             leaves=drawn.leaves,
             reinforce=now.reinforce,
             exploration=now.exploration,
+            **drawn.told,
         )
         if not cost.finite:
             raise Diverged(
@@ -146,12 +148,12 @@ def _step(state: State, cost: Cost, learning_rate: float) -> None:
 def _end_of_epoch(state: State, now: Pace, clock: _Clock, folder: RunFolder) -> Epoch:
     """Validate, keep the weights if they are the best so far, and go on to the next epoch or phase."""
     state.whole = False
-    score = _validate(state)
+    plain, score = _validate(state)
     is_best = _judge(state, score)
     state.progress.seconds = clock.seconds()
     epoch = _record(state, score, now, is_best)
     state.records.append(asdict(epoch))
-    _advance(state, score)
+    _advance(state, plain)
     if is_best:
         with state.flat.borrowed(state.best):
             folder.write_checkpoint(state.run, state.model.state_dict())
@@ -162,19 +164,33 @@ def _end_of_epoch(state: State, now: Pace, clock: _Clock, folder: RunFolder) -> 
     return epoch
 
 
-def _validate(state: State) -> Score:
-    """Error of the averaged weights on fresh examples of the current stage."""
-    longest = state.curriculum.longest
+def _validate(state: State) -> tuple[Score, Score]:
+    """Errors of the averaged weights on fresh examples of the current stage.
+
+    The first is on the paper's; the second, by which epochs are compared, has as many beside them as are practised.
+    """
+    longest, conditions = state.curriculum.longest, state.conditions
+    rng = generator(Purpose.VALIDATION, state.run.seed, state.progress.epoch)
+
+    def score(examples: int, conditions: Conditions) -> Score:
+        return evaluate(
+            state.model,
+            state.task,
+            leaves=capacity_for(longest),
+            lengths=(1, longest),
+            examples=examples,
+            rng=rng,
+            conditions=conditions,
+        )
+
+    examples = state.run.data.validation
     with state.flat.borrowed(state.average):
         try:
-            return evaluate(
-                state.model,
-                state.task,
-                leaves=capacity_for(longest),
-                lengths=(1, longest),
-                examples=state.run.data.validation,
-                rng=generator(Purpose.VALIDATION, state.run.seed, state.progress.epoch),
-            )
+            if not conditions.any:
+                plain = score(examples, PLAIN)
+                return plain, plain
+            plain = score((examples + 1) // 2, PLAIN)
+            return plain, plain + score(max(examples // 2, 1), conditions)
         except NotFinite as error:
             raise Diverged(f"validation after epoch {state.progress.epoch + 1}: {error}") from None
 
@@ -212,10 +228,10 @@ def _record(state: State, score: Score, now: Pace, is_best: bool) -> Epoch:
     )
 
 
-def _advance(state: State, score: Score) -> None:
-    """On to the next epoch, and to longer inputs or another phase where they are due."""
-    progress, schedule = state.progress, state.run.schedule
-    state.curriculum = state.curriculum.after(score.error / 100)
+def _advance(state: State, plain: Score) -> None:
+    """On to the next epoch, and to longer inputs or another phase where the paper's questions say so."""
+    progress, schedule, before = state.progress, state.run.schedule, state.conditions
+    state.curriculum = state.curriculum.after(plain.error / 100)
     grew = state.curriculum.stage > progress.stage
     progress.stage = state.curriculum.stage
     progress.epoch += 1
@@ -224,6 +240,9 @@ def _advance(state: State, score: Score) -> None:
     phase = phase_after(schedule, progress.phase, progress.phase_began, progress.epoch, settled)
     if phase != progress.phase or (schedule.restart and grew and phase == "main"):
         state.begin_phase(phase)
+    if phase != "done" and state.conditions != before:
+        # What is validated on is another thing from here on: errors before do not compare.
+        progress.best = Progress().best
 
 
 __all__ = ["Diverged", "Epoch", "Step", "train"]

@@ -18,6 +18,7 @@ from ham.tasks import Task
 from ham.train.adam import Adam
 from ham.train.curriculum import Curriculum, stages
 from ham.train.flat import FlatParameters
+from ham.train.practice import Conditions
 from ham.train.schedule import Phase
 
 
@@ -88,6 +89,11 @@ class State:
         tensors = {"weights": self.flat.weights, "average": self.average, "best": self.best}
         tensors |= {"mean": self.adam.mean, "square": self.adam.square}
         folder.write_state(tensors, asdict(self.progress))
+
+    @property
+    def conditions(self) -> Conditions:
+        """Under which the epoch is practised and validated."""
+        return Conditions.of(self.run, self.progress.phase, self.curriculum.longest)
 
     @property
     def saveable(self) -> bool:

@@ -164,6 +164,12 @@ def portable(trained: Trained) -> dict[str, Any]:
         "kind": trained.run.model.kind,
         "every": trained.model.every,
         "smallest": trained.run.data.start,
+        "bounds": {
+            "join": trained.run.model.join,
+            "top": trained.run.model.top,
+            "grid": trained.run.model.grid,
+            "cell": trained.run.model.cell_bound,
+        },
         "shapes": {name: list(array.shape) for name, array in weights.items()},
         "weights": base64.b64encode(b"".join(array.tobytes() for array in weights.values())).decode(),
     }

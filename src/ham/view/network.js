@@ -42,13 +42,18 @@ const Network = (() => {
       kind: portable.kind,
       every: portable.every,
       smallest: portable.smallest,
+      bounds: portable.bounds,
       join: mlp("memory.join"),
+      // A highway JOIN has three networks instead.
+      joinCandidate: mlp("memory.join.candidate"),
+      joinGate: mlp("memory.join.gate"),
+      joinSide: mlp("memory.join.side"),
       search: mlp("memory.search"),
       candidate: mlp("memory.write.candidate"),
       gate: mlp("memory.write.gate"),
       output: raw ? mlp("output") : [linear("output.weight", "output.bias")],
     };
-    model.size = model.join.at(-1).outputs;
+    model.size = model.candidate.at(-1).outputs;
     if (!raw) {
       model.embed = mlp("memory.embed");
       model.fromRead = linear("controller.weight_ih", "controller.bias_ih");
@@ -80,18 +85,53 @@ const Network = (() => {
     return both;
   }
 
-  const embed = (model, row) => relu(mlp(model.embed, row));
-  const join = (model, left, right) => relu(mlp(model.join, joined(left, right)));
+  const LEAST_MEAN_SQUARE = 1e-5;
+  const below = (top, values) => (top ? values.map((v) => Math.min(v, top)) : values);
+
+  // Multiples of 1 / grid; halves go to the even one, as PyTorch rounds.
+  function onGrid(grid, values) {
+    if (!grid) return values;
+    return values.map((v) => {
+      const low = Math.floor(v * grid);
+      const rest = v * grid - low;
+      return (rest > 0.5 || (rest === 0.5 && low % 2) ? low + 1 : low) / grid;
+    });
+  }
+
+  const embed = ({ embed, bounds }, row) => onGrid(bounds.grid, below(bounds.top, relu(mlp(embed, row))));
+
+  function join(model, left, right) {
+    const { join, top, grid } = model.bounds;
+    const both = joined(left, right);
+    if (join === "highway") return onGrid(grid, highway(model, left, right, both));
+    const made = relu(mlp(model.join, both));
+    if (join === "rectified") return onGrid(grid, below(top, made));
+    const scale = Math.sqrt(made.reduce((sum, v) => sum + v * v, 0) / made.length + LEAST_MEAN_SQUARE);
+    return onGrid(grid, made.map((v) => v / scale));
+  }
+
+  // Copies up what it does not change.
+  function highway(model, left, right, both) {
+    const candidate = mlp(model.joinCandidate, both);
+    const gate = mlp(model.joinGate, both);
+    const side = mlp(model.joinSide, both);
+    return candidate.map((made, i) => {
+      const [t, s] = [sigmoid(gate[i]), sigmoid(side[i])];
+      return t * sigmoid(made) + (1 - t) * (s * left[i] + (1 - s) * right[i]);
+    });
+  }
+
   const search = (model, value, query) => sigmoid(mlp(model.search, joined(value, query))[0]);
 
   function write(model, value, query) {
     const both = joined(value, query);
     const candidate = mlp(model.candidate, both);
     const gate = mlp(model.gate, both);
-    return value.map((old, i) => {
+    const written = value.map((old, i) => {
       const t = sigmoid(gate[i]);
       return t * sigmoid(candidate[i]) + (1 - t) * old;
     });
+    return onGrid(model.bounds.grid, written);
   }
 
   function lstm(model, input, { h, c }) {
@@ -100,8 +140,10 @@ const Network = (() => {
     const n = model.cells;
     const gate = (k, i) => x[k * n + i] + s[k * n + i];
     const after = { h: new Float64Array(n), c: new Float64Array(n) };
+    const bound = model.bounds.cell || Infinity;
     for (let i = 0; i < n; i++) {
-      after.c[i] = sigmoid(gate(1, i)) * c[i] + sigmoid(gate(0, i)) * Math.tanh(gate(2, i));
+      const cell = sigmoid(gate(1, i)) * c[i] + sigmoid(gate(0, i)) * Math.tanh(gate(2, i));
+      after.c[i] = Math.max(-bound, Math.min(bound, cell));
       after.h[i] = sigmoid(gate(3, i)) * Math.tanh(after.c[i]);
     }
     return after;

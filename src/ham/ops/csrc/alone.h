@@ -64,15 +64,16 @@ HAM_INLINE float dot_product(const float* a, const float* x, int64_t depth, floa
 }
 
 struct Scratch {
-  float *query_half, *hidden, *mix, *written, *joined, *gates, *state, *cell, *output;
+  float *query_half, *hidden, *mix, *written, *joined, *pair, *gates, *state, *cell, *output;
 
   void lay_out(Arena& arena, const Model& model) {
     const Shape& shape = model.shape;
     query_half = take(arena, model.search_width());
-    hidden = take(arena, std::max<int64_t>(2 * shape.hidden, model.search_width()));
-    mix = take(arena, 2 * shape.width);
+    hidden = take(arena, std::max<int64_t>(3 * shape.hidden, model.search_width()));
+    mix = take(arena, 3 * shape.width);
     written = take(arena, shape.width);
     joined = take(arena, shape.width);
+    pair = take(arena, 2 * shape.width);
     gates = take(arena, 4 * shape.query);
     state = take(arena, 2 * shape.query + shape.width);
     cell = take(arena, shape.query);
@@ -113,6 +114,50 @@ inline int64_t attend(const Model& model, const Scratch& scratch, const float* t
   return node;
 }
 
+// A highway JOIN.
+inline void join_highway(const Model& model, const Scratch& scratch, const float* pair) {
+  int64_t width = model.shape.width;
+  std::memcpy(scratch.pair, pair, sizeof(float) * 2 * width);
+  if (model.deep()) {
+    apply<Finish::relu>(model.join_first, scratch.hidden, pair);
+    for (int64_t i = 0; i < 3; ++i)
+      apply<Finish::none>(model.join_rest[i], scratch.mix + i * width, scratch.hidden + i * model.shape.hidden);
+  } else {
+    apply<Finish::none>(model.join_first, scratch.mix, pair);
+  }
+  for (int64_t f = 0; f < width; f += kWidth) {
+    Vec h = sigmoid(load(scratch.mix + f)), t = sigmoid(load(scratch.mix + width + f));
+    Vec s = sigmoid(load(scratch.mix + 2 * width + f));
+    Vec carried = multiply_add(s, load(scratch.pair + f), (1.f - s) * load(scratch.pair + width + f));
+    store(scratch.joined + f, on_grid(model.bounds, multiply_add(t, h, (1.f - t) * carried)));
+  }
+}
+
+// JOIN of two children, into scratch.joined.
+inline void join(const Model& model, const Scratch& scratch, const float* pair) {
+  const Bounds& bounds = model.bounds;
+  int64_t width = model.shape.width;
+  if (bounds.highway) return join_highway(model, scratch, pair);
+  if (model.deep()) {
+    apply<Finish::relu>(model.join[0], scratch.hidden, pair);
+    apply<Finish::relu>(model.join[1], scratch.joined, scratch.hidden);
+  } else {
+    apply<Finish::relu>(model.join[0], scratch.joined, pair);
+  }
+  float scale = 1.f;
+  if (bounds.normalised) {
+    float squares = 0.f;
+    for (int64_t f = 0; f < width; ++f) squares = multiply_add(scratch.joined[f], scratch.joined[f], squares);
+    scale = 1.f / std::sqrt(squares / static_cast<float>(width) + kLeastMeanSquare);
+  }
+  if (!bounds.normalised && bounds.top <= 0.f && bounds.grid <= 0.f) return;
+  for (int64_t f = 0; f < width; f += kWidth) {
+    Vec x = load(scratch.joined + f);
+    x = bounds.normalised ? x * scale : below_ceiling(bounds, x);
+    store(scratch.joined + f, on_grid(bounds, x));
+  }
+}
+
 // `input` is [value; query]. Both children of a node are one row after the other: JOIN's input as it is.
 inline void update(const Model& model, const Scratch& scratch, float* tree, int64_t leaf,
                    const float* input) {
@@ -126,17 +171,11 @@ inline void update(const Model& model, const Scratch& scratch, float* tree, int6
   }
   for (int64_t f = 0; f < width; f += kWidth) {
     Vec h = sigmoid(load(scratch.mix + f)), t = sigmoid(load(scratch.mix + width + f));
-    store(scratch.written + f, multiply_add(t, h, (1.f - t) * load(input + f)));
+    store(scratch.written + f, on_grid(model.bounds, multiply_add(t, h, (1.f - t) * load(input + f))));
   }
   std::memcpy(tree + leaf * width, scratch.written, sizeof(float) * width);
   for (int64_t node = leaf / 2; node >= 1; node /= 2) {
-    const float* pair = tree + 2 * node * width;
-    if (model.deep()) {
-      apply<Finish::relu>(model.join[0], scratch.hidden, pair);
-      apply<Finish::relu>(model.join[1], scratch.joined, scratch.hidden);
-    } else {
-      apply<Finish::relu>(model.join[0], scratch.joined, pair);
-    }
+    join(model, scratch, tree + 2 * node * width);
     std::memcpy(tree + node * width, scratch.joined, sizeof(float) * width);
   }
 }
@@ -150,6 +189,7 @@ inline void lstm(const Model& model, const Scratch& scratch, float* new_state, c
     Vec i = sigmoid(load(gates)), f = sigmoid(load(gates + l));
     Vec g = tanh(load(gates + 2 * l)), o = sigmoid(load(gates + 3 * l));
     Vec c = multiply_add(f, load(scratch.cell + at), i * g);
+    if (model.bounds.cell > 0.f) c = clamp(c, -model.bounds.cell, model.bounds.cell);
     store(scratch.cell + at, c);
     store(new_state + at, o * tanh(c));
   }

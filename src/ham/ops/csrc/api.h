@@ -7,19 +7,28 @@
 
 extern "C" {
 
+enum HamJoin : int64_t { kRectified = 0, kNormalised = 1, kHighway = 2 };
+
 // Tensors are contiguous, row-major, float32 unless said otherwise; example first.
 struct HamEpisode {
-  int64_t batch, leaves, timesteps, every;
+  int64_t batch, leaves, rows, timesteps, every;
   int64_t bits, width, query, hidden, outputs, depth;
   int64_t has_lstm, taped, threads;
+  int64_t join;              // HamJoin, the form of JOIN
   int64_t entropy;           // soft attention: HamEntropy, the kind of the exploration term
   float exploration;         // its weight; 0: none
   float least_entropy;       // as in HamObjective
   float pull;                // weight of h^2 / 2 for every value h that JOIN makes
   float tree_clip;           // soft attention: largest component of a tree's gradient at a timestep; 0: any
+  float top;                 // ceiling of what EMBED and a rectified JOIN give; 0: none
+  float grid;                // values are multiples of 1 / grid, a power of two; 0: any
+  float cell_bound;          // LSTM cells lie in [-cell_bound, cell_bound]; 0: anywhere
   const float* const* parameters;
-  const float* inputs;       // LSTM+HAM: [leaves][bits], raw HAM: [timesteps][bits]
-  const int64_t* lengths;    // LSTM+HAM only
+  const float* inputs;       // LSTM+HAM: [rows][bits], raw HAM: [timesteps][bits]
+  const int64_t* lengths;    // LSTM+HAM only: rows that each example has
+  const int64_t* places;     // LSTM+HAM only: [rows], the leaf of each row, ascending; null: leaf i has row i
+  const float* first_state;  // LSTM+HAM only: [query], both or none; null: zeros
+  const float* first_cell;   // [query]
   const int64_t* durations;  // timesteps each example runs
   const float* uniforms;     // [timesteps][levels], or null: greedy
   // Results; all but output_logits may be null. Beyond an example's duration: zeros (leaf: -1).

@@ -63,6 +63,12 @@ Tensor aligned(const Tensor& tensor) {
 
 using Gradients = std::tuple<Tensor, std::vector<Tensor>>;
 
+// What an update has to know of JOIN beside its weights; as in HamEpisode.
+struct JoinForm {
+  int64_t form = kRectified;
+  double pull = 0, top = 0, grid = 0;
+};
+
 // An access as its tree, its query's width and its networks' tensors tell.
 struct Given {
   Access access;
@@ -70,12 +76,17 @@ struct Given {
   std::vector<const float*> parameters;
   std::vector<int64_t> taking_part;
 
-  Given(Kind kind, const Tensor& tree, int64_t query, TensorList networks) : batch(tree.size(0)) {
-    int64_t of_a_layer = kind == Kind::attend ? 2 : 6, tensors = static_cast<int64_t>(networks.size());
+  Given(Kind kind, const Tensor& tree, int64_t query, TensorList networks, const JoinForm& join = {})
+      : batch(tree.size(0)) {
+    int64_t joins = join.form == kHighway ? 3 : 1, of_a_layer = kind == Kind::attend ? 2 : 4 + 2 * joins, tensors = static_cast<int64_t>(networks.size());
     int64_t layers = tensors / of_a_layer;
     HAM_CHECK(tensors == layers * of_a_layer && (layers == 1 || layers == 2), "networks of ", tensors, " tensors");
     access = {kind, batch, tree.size(1) / 2, tree.size(2), query, layers == 2 ? networks[0].size(0) : 0, layers,
               at::get_num_threads()};
+    access.join = join.form;
+    access.pull = static_cast<float>(join.pull);
+    access.top = static_cast<float>(join.top);
+    access.grid = static_cast<float>(join.grid);
     for (const Tensor& tensor : networks) parameters.push_back(tensor.const_data_ptr<float>());
     access.parameters = parameters.data();
     size_t at = 0;
@@ -92,7 +103,7 @@ struct Given {
     } else {
       network(width + query, width);
       network(width + query, width);
-      network(2 * width, width);
+      for (int64_t i = 0; i < joins; ++i) network(2 * width, width);
     }
   }
 
@@ -129,7 +140,7 @@ struct Given {
     check(tape, tape_shape(sizes, true), "what was saved for backward");
     Tensor scratch = buffer(sizes.backward);
     Tensor d_query = of_type({batch, access.query}, at::kFloat);
-    if (access.examples) d_query.zero_();
+    if (access.count < batch) d_query.zero_();
     std::vector<Tensor> d_networks;
     std::vector<float*> starts;
     for (const Tensor& tensor : networks) {
@@ -176,13 +187,12 @@ std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor> attend_forward(const Tensor& 
 }
 
 Tensor update_forward(Tensor& tree, const Tensor& leaf, const Tensor& query, const std::optional<Tensor>& active,
-                      TensorList networks, double pull, bool taped) {
+                      TensorList networks, int64_t join, double pull, double top, double grid, bool taped) {
   check_tree(tree, "tree");
   HAM_CHECK(query.dim() == 2, "query must be [batch, query], got ", query.sizes());
-  Given given(Kind::update, tree, query.size(1), networks);
+  Given given(Kind::update, tree, query.size(1), networks, {join, pull, top, grid});
   Access& access = given.access;
   given.only(active);
-  access.pull = static_cast<float>(pull);
   Tensor queries = dense(query), leaves = dense(leaf);
   check(queries, {given.batch, access.query}, "query");
   check(leaves, {given.batch}, "leaf", at::kLong);
@@ -217,11 +227,11 @@ Gradients attend_gradients(Tensor& d_tree, const std::optional<Tensor>& d_logits
 }
 
 Gradients update_gradients(Tensor& d_tree, const Tensor& tape, const std::optional<Tensor>& active,
-                           TensorList networks, int64_t query, double pull) {
+                           TensorList networks, int64_t query, int64_t join, double pull, double top,
+                           double grid) {
   check_tree(d_tree, "the tree's gradient");
-  Given given(Kind::update, d_tree, query, networks);
+  Given given(Kind::update, d_tree, query, networks, {join, pull, top, grid});
   given.only(active);
-  given.access.pull = static_cast<float>(pull);
   return given.backward(d_tree, tape, networks);
 }
 
@@ -240,8 +250,8 @@ Flat attend_backward(Tensor& d_tree, const std::optional<Tensor>& d_logits, cons
 }
 
 Flat update_backward(Tensor& d_tree, const Tensor& tape, const std::optional<Tensor>& active, TensorList networks,
-                     int64_t query, double pull) {
-  return flat(update_gradients(d_tree, tape, active, networks, query, pull));
+                     int64_t query, int64_t join, double pull, double top, double grid) {
+  return flat(update_gradients(d_tree, tape, active, networks, query, join, pull, top, grid));
 }
 
 Gradients parts(const Flat& flat, TensorList networks) {
@@ -325,17 +335,18 @@ struct Attend : torch::autograd::Function<Attend> {
 
 struct Update : torch::autograd::Function<Update> {
   static variable_list forward(AutogradContext* context, Tensor tree, Tensor query, const Tensor& leaf,
-                               const std::optional<Tensor>& active, double pull, TensorList networks) {
+                               const std::optional<Tensor>& active, TensorList networks, int64_t join, double pull,
+                               double top, double grid) {
     static auto run = operation<decltype(update_forward)>("ham::update_forward");
     at::AutoDispatchBelowADInplaceOrView guard;
-    Tensor tape = run.call(tree, leaf, query, active, networks, pull, true);
+    Tensor tape = run.call(tree, leaf, query, active, networks, join, pull, top, grid, true);
     context->mark_dirty({tree});
     context->set_materialize_grads(false);
     variable_list saved{tape, active.value_or(Tensor())};
     saved.insert(saved.end(), networks.begin(), networks.end());
     context->save_for_backward(std::move(saved));
     context->saved_data["query"] = query.sym_size(1);
-    context->saved_data["pull"] = pull;
+    context->saved_data["join"] = c10::List<double>({static_cast<double>(join), pull, top, grid});
     return {tree};
   }
 
@@ -344,21 +355,23 @@ struct Update : torch::autograd::Function<Update> {
     static auto run = operation<decltype(update_backward)>("ham::update_backward");
     variable_list saved = context->get_saved_variables();
     TensorList networks = TensorList(saved).slice(2);
-    size_t before = 5;  // tree, query, leaf, active, pull
-    variable_list results(before + networks.size());
+    // tree, query, leaf, active, the networks, and the four of JOIN's form
+    size_t before = 4, after = 4;
+    variable_list results(before + networks.size() + after);
     if (!gradients[0].defined()) return results;
     Tensor d_tree = own(gradients[0]);
     std::optional<Tensor> active;
     if (saved[1].defined()) active = saved[1];
     int64_t query = context->saved_data["query"].toInt();
-    double pull = context->saved_data["pull"].toDouble();
+    std::vector<double> form = context->saved_data["join"].toDoubleVector();
+    int64_t join = static_cast<int64_t>(form[0]);
     auto [d_query, d_networks] =
-        is_plain(d_tree) ? update_gradients(d_tree, saved[0], active, networks, query, pull)
-                         : parts(run.call(d_tree, saved[0], active, networks, query, pull), networks);
-    results.resize(before);
+        is_plain(d_tree)
+            ? update_gradients(d_tree, saved[0], active, networks, query, join, form[1], form[2], form[3])
+            : parts(run.call(d_tree, saved[0], active, networks, query, join, form[1], form[2], form[3]), networks);
     results[0] = d_tree;
     results[1] = d_query;
-    results.insert(results.end(), d_networks.begin(), d_networks.end());
+    std::copy(d_networks.begin(), d_networks.end(), results.begin() + before);
     return results;
   }
 };
@@ -379,19 +392,20 @@ Reading attend_autograd(Tensor& tree, const Tensor& query, const Tensor& uniform
 }
 
 void update_untaped(Tensor& tree, const Tensor& leaf, const Tensor& query, const std::optional<Tensor>& active,
-                    TensorList networks, double pull) {
+                    TensorList networks, int64_t join, double pull, double top, double grid) {
   static auto run = operation<decltype(update_forward)>("ham::update_forward");
   {
     at::AutoDispatchBelowADInplaceOrView guard;
-    run.call(tree, leaf, query, active, networks, pull, false);
+    run.call(tree, leaf, query, active, networks, join, pull, top, grid, false);
   }
   if (!tree.is_inference()) tree.unsafeGetTensorImpl()->bump_version();
 }
 
 void update_autograd(Tensor& tree, const Tensor& leaf, const Tensor& query, const std::optional<Tensor>& active,
-                     TensorList networks, double pull) {
-  if (!needs_gradient(tree, query, networks)) return update_untaped(tree, leaf, query, active, networks, pull);
-  Update::apply(tree, query, leaf, active, pull, networks);
+                     TensorList networks, int64_t join, double pull, double top, double grid) {
+  if (!needs_gradient(tree, query, networks))
+    return update_untaped(tree, leaf, query, active, networks, join, pull, top, grid);
+  Update::apply(tree, query, leaf, active, networks, join, pull, top, grid);
 }
 
 }  // namespace
@@ -401,16 +415,16 @@ TORCH_LIBRARY(ham, library) {
   library.def("buffer(Tensor beside, int floats) -> Tensor");
   library.def("attend_(Tensor(a!) tree, Tensor query, Tensor uniforms, Tensor[] search) -> "
               "(Tensor logits, Tensor turns, Tensor leaf, Tensor value)");
-  library.def("update_(Tensor(a!) tree, Tensor leaf, Tensor query, Tensor? active, Tensor[] networks, float pull) "
-              "-> ()");
+  library.def("update_(Tensor(a!) tree, Tensor leaf, Tensor query, Tensor? active, Tensor[] networks, int join, "
+              "float pull, float top, float grid) -> ()");
   library.def("attend_forward(Tensor tree, Tensor query, Tensor uniforms, Tensor[] search, bool taped) -> "
               "(Tensor logits, Tensor turns, Tensor leaf, Tensor value, Tensor tape)");
   library.def("update_forward(Tensor(a!) tree, Tensor leaf, Tensor query, Tensor? active, Tensor[] networks, "
-              "float pull, bool taped) -> Tensor tape");
+              "int join, float pull, float top, float grid, bool taped) -> Tensor tape");
   library.def("attend_backward(Tensor(a!) d_tree, Tensor? d_logits, Tensor? d_value, Tensor tape, Tensor[] search, "
               "int query) -> (Tensor d_query, Tensor d_search)");
   library.def("update_backward(Tensor(a!) d_tree, Tensor tape, Tensor? active, Tensor[] networks, int query, "
-              "float pull) -> (Tensor d_query, Tensor d_networks)");
+              "int join, float pull, float top, float grid) -> (Tensor d_query, Tensor d_networks)");
 }
 
 TORCH_LIBRARY_IMPL(ham, CPU, library) {

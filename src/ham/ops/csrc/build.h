@@ -3,54 +3,81 @@
 // and place, so each height of it is computed once (for raw HAM that is the whole tree).
 #pragma once
 
+#include <algorithm>
+
 #include "memory.h"
 
 namespace ham {
 
+// The leaves that hold a row of the input in some lane of a chunk: row i lies at leaf places[i], ascending,
+// or at leaf i without places.
+struct Occupied {
+  int64_t rows = 0;
+  const int64_t* places = nullptr;
+
+  int64_t leaf(int64_t row) const { return places ? places[row] : row; }
+  // The first row at this leaf or to the right of it.
+  int64_t row_from(int64_t leaf) const {
+    return places ? std::lower_bound(places, places + rows, leaf) - places : std::min(leaf, rows);
+  }
+  // Subtrees of a height that are not empty.
+  int64_t subtrees(int64_t height) const {
+    if (!places) return (rows + (int64_t{1} << height) - 1) >> height;
+    int64_t count = 0;
+    for (int64_t row = 0; row < rows; ++row)
+      count += row == 0 || places[row] >> height != places[row - 1] >> height;
+    return count;
+  }
+};
+
 struct BuildTape {
   float* pairs;         // [slot][2 width]
-  float* hidden;        // [slot][hidden]
-  float* inputs;        // [leaf][bits]
-  float* embed_hidden;  // [leaf][hidden]
+  float* hidden;        // [slot][JOIN's hidden]
+  float* made;          // [slot][what JOIN made before bounds]
+  float* inputs;        // [row][bits]
+  float* embed_hidden;  // [row][hidden]
+  float* embed_made;    // [row][what EMBED made before bounds]
   float* blanks;        // [height][width]: an empty subtree's root
   float* root;          // [width]
 
-  // `filled` leaves hold inputs in some lane of the chunk; a tape keeps a slot for every JOIN,
-  // without one a slot per height is enough.
-  static int64_t slots(const Shape& shape, int64_t filled, bool taped) {
+  // A tape keeps a slot for every JOIN, without one a slot per height is enough.
+  static int64_t slots(const Shape& shape, const Occupied& occupied, bool taped) {
     if (!taped) return shape.levels;
-    int64_t count = filled < shape.leaves ? shape.levels : 0;
-    for (int64_t height = 1; height <= shape.levels; ++height)
-      count += (filled + (int64_t{1} << height) - 1) >> height;
+    int64_t count = occupied.rows < shape.leaves ? shape.levels : 0;
+    for (int64_t height = 1; height <= shape.levels; ++height) count += occupied.subtrees(height);
     return count;
   }
 
-  void lay_out(Arena& arena, const Shape& shape, int64_t filled, bool taped) {
-    int64_t joins = slots(shape, filled, taped), embeds = taped ? filled : 1;
+  void lay_out(Arena& arena, const Model& model, const Occupied& occupied, bool taped) {
+    const Shape& shape = model.shape;
+    int64_t joins = slots(shape, occupied, taped), embeds = taped ? occupied.rows : 1;
     pairs = arena.panels(joins, 2 * shape.width);
-    hidden = arena.panels(joins, shape.hidden);
+    hidden = arena.panels(joins, model.join_hidden());
+    made = arena.panels(joins, model.join_made());
     inputs = arena.panels(embeds, shape.bits);
     embed_hidden = arena.panels(embeds, shape.hidden);
+    embed_made = arena.panels(embeds, model.embed_made());
     blanks = arena.panels(shape.levels + 1, shape.width);
     root = arena.panels(1, shape.width);
   }
 };
 
 struct BuildScratch {
-  float* joined;        // [slot][width]: gradients at pre-activations, from here on
-  float* hidden;        // [slot][hidden]
-  float* embedded;      // [leaf][width]
-  float* embed_hidden;  // [leaf][hidden]
+  float* joined;        // [slot][JOIN's outputs]: gradients at pre-activations, from here on
+  float* hidden;        // [slot][JOIN's hidden]
+  float* embedded;      // [row][width]
+  float* embed_hidden;  // [row][hidden]
   float* blanks;        // [height][width]
   float* pairs;         // [height][2 width]
   float* taken;         // [width]
   float* unused;        // [2 width]
 
-  void lay_out(Arena& arena, const Shape& shape, int64_t joins, int64_t filled) {
-    joined = arena.panels(joins, shape.width);
-    hidden = arena.panels(joins, shape.hidden);
-    embedded = arena.panels(filled, shape.width);
-    embed_hidden = arena.panels(filled, shape.hidden);
+  void lay_out(Arena& arena, const Model& model, int64_t joins, int64_t rows) {
+    const Shape& shape = model.shape;
+    joined = arena.panels(joins, model.join_outputs());
+    hidden = arena.panels(joins, model.join_hidden());
+    embedded = arena.panels(rows, shape.width);
+    embed_hidden = arena.panels(rows, shape.hidden);
     blanks = arena.panels(shape.levels + 1, shape.width);
     pairs = arena.panels(shape.levels + 1, 2 * shape.width);
     taken = arena.panels(1, shape.width);
@@ -58,52 +85,56 @@ struct BuildScratch {
   }
 };
 
-// EMBED at one leaf; lanes without an input there get zeros.
+// EMBED of one row; lanes that do not have it get zeros. `made` has embed_made() features.
 inline void embed_forward(const Model& model, const Forest& forest, const float* const* inputs,
-                          const int64_t* lengths, int64_t leaf, float* value, float* hidden, float* input) {
+                          const int64_t* lengths, int64_t row, float* value, float* made, float* hidden,
+                          float* input) {
   const Shape& shape = model.shape;
   const float* rows[kLanes];
   LaneMask present;
   for (int lane = 0; lane < kLanes; ++lane) {
-    bool is_present = lane < forest.active && leaf < lengths[lane];
-    rows[lane] = is_present ? inputs[lane] + leaf * shape.bits : forest.zeros;
+    bool is_present = lane < forest.active && row < lengths[lane];
+    rows[lane] = is_present ? inputs[lane] + row * shape.bits : forest.zeros;
     present.lane[lane] = -static_cast<int32_t>(is_present);
   }
   gather(input, rows, shape.bits);
   mlp_forward<Finish::relu>(model.embed, model.deep(), value, hidden, input);
   for (int64_t f = 0; f < shape.width; ++f)
     for (int v = 0; v < kLanes; v += kWidth) {
-      float* at = value + f * kLanes + v;
-      store(at, load_bits(present.lane + v) ? load(at) : Vec{});
+      int64_t at = f * kLanes + v;
+      Vec x = load_bits(present.lane + v) ? below_ceiling(model.bounds, load(value + at)) : Vec{};
+      if (model.embed_made() > 0) store(made + at, x);
+      store(value + at, on_grid(model.bounds, x));
     }
 }
 
-// `value` is the leaf's: it is zero, and stops the gradient, where there was no input too.
+// Where there was no input, the leaf's value is zero, which stops the gradient too.
 inline void embed_backward(const Model& model, float* d_embedded, float* d_hidden, const float* gradient,
-                           const float* value, const float* hidden) {
+                           const float* value, const float* made, const float* hidden) {
+  const float* before = model.embed_made() > 0 ? made : value;
   each_vector(model.shape.width, [&](int64_t i) {
-    store(d_embedded + i, where_positive(load(value + i), load(gradient + i)));
+    store(d_embedded + i, where_inside(model.bounds, load(before + i), load(gradient + i)));
   });
   if (model.deep()) backward<Finish::where_positive>(model.embed[1], d_hidden, d_embedded, hidden);
 }
 
 class Build {
  public:
-  // inputs[lane]: that lane's [leaves][bits]; lengths[lane] <= filled.
-  Build(const Model& model, const Forest& forest, const BuildTape& tape, bool taped, int64_t filled,
-        const float* const* inputs, const int64_t* lengths)
+  // inputs[lane]: that lane's [rows][bits]; lengths[lane] <= occupied.rows.
+  Build(const Model& model, const Forest& forest, const BuildTape& tape, bool taped,
+        const Occupied& occupied, const float* const* inputs, const int64_t* lengths)
       : model_(model), shape_(model.shape), forest_(forest), tape_(tape), taped_(taped),
-        filled_(filled), inputs_(inputs), lengths_(lengths) {}
+        occupied_(occupied), inputs_(inputs), lengths_(lengths) {}
 
   // Fills the trees of `forest` and tape.root.
   void forward() {
     zero_panel(blank(0), shape_.width);
-    if (filled_ < shape_.leaves)
+    if (has_blanks())
       for (int64_t height = 1; height <= shape_.levels; ++height) {
         int64_t slot = take_slot(height);
         copy_panel(pair(slot), blank(height - 1), shape_.width);
         copy_panel(pair(slot) + panel_floats(shape_.width), blank(height - 1), shape_.width);
-        join_forward(model_, blank(height), hidden(slot), pair(slot));
+        join_forward(model_, blank(height), made(slot), hidden(slot), pair(slot));
       }
     for (int64_t lane = 0; lane < forest_.active; ++lane)
       std::memset(forest_.tree[lane], 0, sizeof(float) * shape_.width);
@@ -113,32 +144,43 @@ class Build {
   // `forest` holds gradient trees here; root_gradient is the root's (its row is ignored).
   void backward(const BuildScratch& scratch, float* root_gradient, float* gradients) {
     scratch_ = scratch;
-    int64_t width = shape_.width, joins = BuildTape::slots(shape_, filled_, true);
-    next_slot_ = filled_ < shape_.leaves ? shape_.levels : 0;
+    int64_t width = shape_.width, joins = BuildTape::slots(shape_, occupied_, true);
+    next_slot_ = has_blanks() ? shape_.levels : 0;
     zero_panel(scratch.blanks, width * (shape_.levels + 1));
     push_down(1, shape_.levels, root_gradient, tape_.root);
-    if (filled_ < shape_.leaves)
+    if (has_blanks())
       for (int64_t height = shape_.levels; height >= 1; --height) {
         int64_t slot = height - 1;
         join_backward(model_, scratch.unused, d_joined(slot), d_hidden(slot), d_blank(height),
-                      blank(height), hidden(slot));
+                      blank(height), made(slot), hidden(slot), pair(slot));
         add_panel(d_blank(height - 1), scratch.unused, width);
         add_panel(d_blank(height - 1), scratch.unused + panel_floats(width), width);
       }
     join_gradient(model_, gradients, scratch.joined, scratch.hidden, tape_.hidden, tape_.pairs, joins);
-    if (filled_ > 0)
+    if (occupied_.rows > 0)
       mlp_gradient(model_.embed, model_.deep(), gradients, scratch.embedded, scratch.embed_hidden,
-                   tape_.embed_hidden, tape_.inputs, shape_.bits, filled_);
+                   tape_.embed_hidden, tape_.inputs, shape_.bits, occupied_.rows);
   }
 
  private:
   float* pair(int64_t slot) const { return tape_.pairs + slot * panel_floats(2 * shape_.width); }
-  float* hidden(int64_t slot) const { return tape_.hidden + slot * panel_floats(shape_.hidden); }
+  float* hidden(int64_t slot) const { return tape_.hidden + slot * panel_floats(model_.join_hidden()); }
+  float* made(int64_t slot) const { return tape_.made + slot * panel_floats(model_.join_made()); }
   float* blank(int64_t height) const { return tape_.blanks + height * panel_floats(shape_.width); }
-  float* d_joined(int64_t slot) const { return scratch_.joined + slot * panel_floats(shape_.width); }
-  float* d_hidden(int64_t slot) const { return scratch_.hidden + slot * panel_floats(shape_.hidden); }
+  float* d_joined(int64_t slot) const {
+    return scratch_.joined + slot * panel_floats(model_.join_outputs());
+  }
+  float* d_hidden(int64_t slot) const {
+    return scratch_.hidden + slot * panel_floats(model_.join_hidden());
+  }
   float* d_blank(int64_t height) const { return scratch_.blanks + height * panel_floats(shape_.width); }
-  int64_t first_leaf(int64_t node, int64_t height) const { return (node << height) - shape_.leaves; }
+  bool has_blanks() const { return occupied_.rows < shape_.leaves; }
+  int64_t first_row(int64_t node, int64_t height) const {
+    return occupied_.row_from((node << height) - shape_.leaves);
+  }
+  bool is_blank(int64_t node, int64_t height) const {
+    return first_row(node, height) == first_row(node + 1, height);
+  }
   int64_t take_slot(int64_t height) { return taped_ ? next_slot_++ : height - 1; }
 
   Nodes same_node(int64_t node) const {
@@ -148,25 +190,26 @@ class Build {
   }
 
   void build(int64_t node, int64_t height, float* value) {
-    if (first_leaf(node, height) >= filled_) {
+    if (is_blank(node, height)) {
       copy_panel(value, blank(height), shape_.width);
       fill_blank(node, height);
       return;
     }
     if (height == 0) {
-      embed(node - shape_.leaves, value);
+      embed(first_row(node, 0), value);
     } else {
       int64_t slot = take_slot(height);
       build(2 * node, height - 1, pair(slot));
       build(2 * node + 1, height - 1, pair(slot) + panel_floats(shape_.width));
-      join_forward(model_, value, hidden(slot), pair(slot));
+      join_forward(model_, value, made(slot), hidden(slot), pair(slot));
     }
     scatter<false>(rows_to_write(forest_, same_node(node).of), value, shape_.width);
   }
 
-  void embed(int64_t leaf, float* value) {
-    int64_t slot = taped_ ? leaf : 0;
-    embed_forward(model_, forest_, inputs_, lengths_, leaf, value,
+  void embed(int64_t row, float* value) {
+    int64_t slot = taped_ ? row : 0;
+    embed_forward(model_, forest_, inputs_, lengths_, row, value,
+                  tape_.embed_made + slot * panel_floats(model_.embed_made()),
                   tape_.embed_hidden + slot * panel_floats(shape_.hidden),
                   tape_.inputs + slot * panel_floats(shape_.bits));
   }
@@ -176,29 +219,31 @@ class Build {
     for (int64_t below = height; below >= 0; --below)
       for (int64_t lane = 0; lane < forest_.active; ++lane) {
         int64_t first = node << (height - below), count = int64_t{1} << (height - below);
-        float* row = forest_.tree[lane] + first * width;
-        for (int64_t i = 0; i < count; ++i, row += width)
-          for (int64_t f = 0; f < width; ++f) row[f] = blank(below)[f * kLanes];
+        float* rows = forest_.tree[lane] + first * width;
+        for (int64_t f = 0; f < width; ++f) rows[f] = blank(below)[f * kLanes];
+        for (int64_t done = 1; done < count; done *= 2)  // count is a power of two
+          std::memcpy(rows + done * width, rows, sizeof(float) * done * width);
       }
   }
 
   // `value` is the node's own panel: its sign is the mask of its ReLU.
   void push_down(int64_t node, int64_t height, float* gradient, const float* value) {
     int64_t width = shape_.width;
-    if (first_leaf(node, height) >= filled_) {
+    if (is_blank(node, height)) {
       add_panel(d_blank(height), gradient, width);
       if (height > 0) add_pull(model_, d_blank(height), blank(height), forest_.active);
       take_blank(node, height);
     } else if (height == 0) {
-      int64_t leaf = node - shape_.leaves;
-      int64_t hidden = leaf * panel_floats(shape_.hidden);
-      embed_backward(model_, scratch_.embedded + leaf * panel_floats(width), scratch_.embed_hidden + hidden,
-                     gradient, value, tape_.embed_hidden + hidden);
+      int64_t row = first_row(node, 0), hidden = row * panel_floats(shape_.hidden);
+      embed_backward(model_, scratch_.embedded + row * panel_floats(width), scratch_.embed_hidden + hidden,
+                     gradient, value, tape_.embed_made + row * panel_floats(model_.embed_made()),
+                     tape_.embed_hidden + hidden);
     } else {
       int64_t slot = next_slot_++;
       float* d_pair = scratch_.pairs + height * panel_floats(2 * width);
       add_pull(model_, gradient, value, forest_.active);
-      join_backward(model_, d_pair, d_joined(slot), d_hidden(slot), gradient, value, hidden(slot));
+      join_backward(model_, d_pair, d_joined(slot), d_hidden(slot), gradient, value, made(slot),
+                    hidden(slot), pair(slot));
       for (int64_t side = 0; side < 2; ++side) {
         float* d_child = d_pair + side * panel_floats(width);
         gather(scratch_.taken, rows_to_read(forest_, same_node(2 * node + side).of), width);
@@ -215,8 +260,11 @@ class Build {
       int64_t first = node << (height - below), count = int64_t{1} << (height - below);
       for (int64_t lane = 0; lane < forest_.active; ++lane) {
         const float* row = forest_.tree[lane] + first * width;
+        float* sums = scratch_.taken;  // side by side, as the rows are
+        for (int64_t f = 0; f < width; ++f) sums[f] = d_blank(below)[f * kLanes + lane];
         for (int64_t i = 0; i < count; ++i, row += width)
-          for (int64_t f = 0; f < width; ++f) d_blank(below)[f * kLanes + lane] += row[f];
+          for (int64_t f = 0; f < width; ++f) sums[f] += row[f];
+        for (int64_t f = 0; f < width; ++f) d_blank(below)[f * kLanes + lane] = sums[f];
       }
       add_pull(model_, d_blank(below), blank(below), forest_.active, static_cast<float>(count));
     }
@@ -227,7 +275,7 @@ class Build {
   const Forest& forest_;
   const BuildTape& tape_;
   bool taped_;
-  int64_t filled_;
+  const Occupied& occupied_;
   const float* const* inputs_;
   const int64_t* lengths_;
   BuildScratch scratch_{};

@@ -5,7 +5,7 @@
 #include <algorithm>
 
 #include "api.h"
-#include "memory.h"
+#include "build.h"
 
 namespace ham {
 
@@ -20,10 +20,14 @@ inline Shape shape_of(const HamEpisode& e) {
           e.query,  e.depth == 2 ? e.hidden : 0, e.outputs, e.depth, e.has_lstm != 0};
 }
 
+inline Bounds bounds_of(const HamEpisode& e) {
+  return {e.join == kNormalised, e.join == kHighway, e.top, e.grid, e.cell_bound};
+}
+
 inline void add_layers(Model& model) {
   const Shape& s = model.shape;
   if (s.has_lstm) model.mlp(model.embed, s.bits, s.width);
-  model.mlp(model.join, 2 * s.width, s.width);
+  model.join_layers();
   model.mlp(model.search, s.width + s.query, 1);
   model.write_layers();
   if (s.has_lstm) {
@@ -37,7 +41,8 @@ inline void add_layers(Model& model) {
 
 struct EpisodeChunk : Chunk {
   int64_t length[kLanes];
-  int64_t updates = 0, filled = 0;
+  int64_t updates = 0, filled = 0;  // filled: rows of the input in the longest lane
+  Occupied occupied;
 };
 
 inline std::vector<EpisodeChunk> make_chunks(const HamEpisode& e) {
@@ -47,6 +52,7 @@ inline std::vector<EpisodeChunk> make_chunks(const HamEpisode& e) {
       chunk.length[lane] = e.has_lstm ? e.lengths[chunk.example[lane]] : 0;
       chunk.filled = std::max(chunk.filled, chunk.length[lane]);
     }
+    chunk.occupied = {chunk.filled, e.places};
     // Nobody sees what the last timestep writes, unless the final tree is asked for.
     chunk.updates = e.tree ? chunk.steps : std::max<int64_t>(chunk.steps - 1, 0);
   }
@@ -92,7 +98,7 @@ inline LaneInputs inputs_of(const HamEpisode& e, const EpisodeChunk& chunk) {
   LaneInputs inputs;
   if (e.has_lstm)
     for (int64_t lane = 0; lane < chunk.lanes; ++lane)
-      inputs.row[lane] = e.inputs + chunk.example[lane] * e.leaves * e.bits;
+      inputs.row[lane] = e.inputs + chunk.example[lane] * e.rows * e.bits;
   return inputs;
 }
 
@@ -165,10 +171,17 @@ struct ControllerTape {
   }
 };
 
-inline void start_controller(const ControllerTape& tape) {
+// From the states given, or from zeros.
+inline void start_controller(const HamEpisode& e, const Forest& forest, const EpisodeChunk& chunk,
+                             const ControllerTape& tape) {
   if (!tape.shape.has_lstm) return;
-  zero_panel(tape.query(0), tape.shape.query);
-  zero_panel(tape.cell_before(0), tape.shape.query);
+  if (e.first_cell == nullptr) {
+    zero_panel(tape.query(0), tape.shape.query);
+    zero_panel(tape.cell_before(0), tape.shape.query);
+    return;
+  }
+  gather_rows(tape.query(0), forest, chunk, e.first_state, 1, 0, tape.shape.query);
+  gather_rows(tape.cell_before(0), forest, chunk, e.first_cell, 1, 0, tape.shape.query);
 }
 
 // The query of timestep t.
@@ -192,7 +205,7 @@ inline void controller_forward(const HamEpisode& e, const Model& model, const Fo
   float* new_query = tape.new_query(t);
   if (shape.has_lstm)
     lstm_forward(model.lstm, new_query, tape.cell_before(t + 1), tape.gates_at(t), tape.tanh_cell_at(t),
-                 tape.query(t), tape.cell_before(t));
+                 tape.query(t), tape.cell_before(t), model.bounds.cell);
   if ((t + 1) % e.every != 0) return;
   int64_t symbol = (t + 1) / e.every - 1;
   if (shape.has_lstm)
@@ -251,7 +264,7 @@ inline void controller_backward(const HamEpisode& e, const Model& model, const F
   if (!shape.has_lstm) return;
   float* d_gates = scratch.gates + step_at * panel_floats(4 * shape.query);
   lstm_backward(model.lstm, d_gates, scratch.d_cell, scratch.d_query, tape.gates_at(t),
-                tape.tanh_cell_at(t), tape.cell_before(t));
+                tape.tanh_cell_at(t), tape.cell_before(t), tape.cell_before(t + 1), model.bounds.cell);
   backward<Finish::none>(model.lstm, scratch.d_state, d_gates);
   copy_panel(scratch.d_query, scratch.d_state, shape.query);
   add_panel(scratch.d_value, scratch.d_state + panel_floats(shape.query), width);

@@ -15,12 +15,15 @@ constexpr int64_t kPathBlock = 48;
 // Everything backward needs of a chunk's forward pass; without a tape, room for one timestep.
 struct Tape : ControllerTape {
   int64_t search_width;
-  float *nodes, *search_hidden, *leaf, *write_hidden, *mix, *pairs, *join_hidden, *joined;
+  int64_t join_width, made_width;
+  float *nodes, *search_hidden, *leaf, *write_hidden, *mix, *pairs, *join_hidden, *made, *joined;
   BuildTape build;
 
   void lay_out(Arena& arena, const Model& model, const EpisodeChunk& chunk, int64_t every, bool keep) {
     ControllerTape::lay_out(arena, model.shape, chunk.steps, every, keep);
     search_width = model.deep() ? model.search_width() : 0;
+    join_width = model.join_hidden();
+    made_width = model.join_made();
     int64_t steps = keep ? chunk.steps : 1, updates = keep ? chunk.updates : 1;
     int64_t d = shape.width, h = shape.hidden;
     nodes = arena.panels(steps * shape.levels, d);
@@ -29,9 +32,10 @@ struct Tape : ControllerTape {
     write_hidden = arena.panels(updates, 2 * h);
     mix = arena.panels(updates, 2 * d);
     pairs = arena.panels(updates * shape.levels, 2 * d);
-    join_hidden = arena.panels(updates * shape.levels, h);
+    join_hidden = arena.panels(updates * shape.levels, join_width);
+    made = arena.panels(updates * shape.levels, made_width);
     joined = arena.panels(updates * shape.levels, d);
-    build.lay_out(arena, shape, chunk.filled, keep);
+    build.lay_out(arena, model, chunk.occupied, keep);
   }
 
   int64_t* leaf_at(int64_t t) const {
@@ -53,7 +57,8 @@ struct Tape : ControllerTape {
     return {write_hidden + at(t) * panel_floats(2 * shape.hidden),
             mix + at(t) * panel_floats(2 * shape.width),
             pairs + level * panel_floats(2 * shape.width),
-            join_hidden + level * panel_floats(shape.hidden),
+            join_hidden + level * panel_floats(join_width),
+            made + level * panel_floats(made_width),
             joined + level * panel_floats(shape.width)};
   }
   const float* root_before(int64_t t) const {
@@ -107,8 +112,13 @@ void forward_alone(const HamEpisode& e, const Model& model, const EpisodeChunk& 
   const alone::Scratch& own = scratch.alone;
   float *query = own.state, *value = query + query_size, *new_query = value + width;
   float* tree = forest.tree[lane];
-  std::fill_n(query, query_size, 0.f);
-  std::fill_n(own.cell, query_size, 0.f);
+  if (e.first_cell) {
+    std::copy_n(e.first_state + example * query_size, query_size, query);
+    std::copy_n(e.first_cell + example * query_size, query_size, own.cell);
+  } else {
+    std::fill_n(query, query_size, 0.f);
+    std::fill_n(own.cell, query_size, 0.f);
+  }
   int64_t updates = e.tree ? chunk.duration[lane] : chunk.duration[lane] - 1;
   for (int64_t t = 0; t < chunk.duration[lane]; ++t) {
     int64_t step = example * e.timesteps + t;
@@ -146,14 +156,14 @@ void forward_chunk(const HamEpisode& e, const Model& model, const EpisodeChunk& 
   int64_t levels = shape.levels;
   scratch.rows.start(e);
   Forest forest = scratch.rows.forest(e, chunk, e.tree);
-  Build(model, forest, tape.build, tape.taped, chunk.filled, inputs_of(e, chunk).row, chunk.length)
+  Build(model, forest, tape.build, tape.taped, chunk.occupied, inputs_of(e, chunk).row, chunk.length)
       .forward();
   if (!tape.taped && chunk.lanes < kFewLanes) {
     for (int64_t lane = 0; lane < chunk.lanes; ++lane) forward_alone(e, model, chunk, forest, lane, scratch);
     clear_rest(e, chunk, levels);
     return;
   }
-  start_controller(tape);
+  start_controller(e, forest, chunk, tape);
   for (int64_t t = 0; t < chunk.steps; ++t) {
     forest.active = chunk.active(t);
     take_query(e, forest, chunk, tape, t);
@@ -199,12 +209,12 @@ struct BackwardScratch : ControllerScratch {
     path_steps = levels == 0 ? kStepBlock : std::max<int64_t>(1, kPathBlock / levels);
     search_first = arena.panels(path_steps * levels, model.search_width());
     search_logit = arena.panels(path_steps * levels, 1);
-    join_hidden = arena.panels(path_steps * levels, h);
-    joined = arena.panels(path_steps * levels, d);
+    join_hidden = arena.panels(path_steps * levels, model.join_hidden());
+    joined = arena.panels(path_steps * levels, model.join_outputs());
     search_half = arena.panels(kStepBlock, model.search_width());
     write_hidden = arena.panels(kStepBlock, 2 * h);
     mix = arena.panels(kStepBlock, 2 * d);
-    build.lay_out(arena, shape, joins, filled);
+    build.lay_out(arena, model, joins, filled);
   }
 };
 
@@ -258,7 +268,8 @@ void prefetch_step(const Model& model, const EpisodeChunk& chunk, const Tape& ta
   prefetch(ascent.write_hidden, 1, 2 * shape.hidden);
   prefetch(ascent.mix, 1, 2 * width);
   prefetch(ascent.pairs, levels, 2 * width);
-  prefetch(ascent.hidden, levels, shape.hidden);
+  prefetch(ascent.hidden, levels, tape.join_width);
+  prefetch(ascent.made, levels, tape.made_width);
   prefetch(ascent.joined, levels, width);
 }
 
@@ -281,8 +292,8 @@ void backward_chunk(const HamEpisode& e, const Model& model, const EpisodeChunk&
     if (t < chunk.updates) {
       AscentGradient out = {scratch.write_hidden + step_at * panel_floats(2 * shape.hidden),
                             scratch.mix + step_at * panel_floats(2 * width),
-                            scratch.join_hidden + path_at * panel_floats(shape.hidden),
-                            scratch.joined + path_at * panel_floats(width)};
+                            scratch.join_hidden + path_at * panel_floats(model.join_hidden()),
+                            scratch.joined + path_at * panel_floats(model.join_outputs())};
       // Nothing reads what an example's last update made, so that is not pulled.
       int64_t pulled = chunk.active(t + 1);
       update_backward(model, forest, tape.ascent(t), out, scratch.d_write, tape.value(t),
@@ -323,7 +334,7 @@ void backward_chunk(const HamEpisode& e, const Model& model, const EpisodeChunk&
     std::fill(only.of, only.of + kLanes, 1);
     gather(scratch.root, rows_to_read(forest, only.of), width);
   }
-  Build(model, forest, tape.build, true, chunk.filled, nullptr, chunk.length)
+  Build(model, forest, tape.build, true, chunk.occupied, nullptr, chunk.length)
       .backward(scratch.build, scratch.root, gradients);
 }
 
@@ -347,11 +358,13 @@ int64_t ham_gradient(HamGradient* g) {
   HamEpisode& e = g->episode;
   HamObjective& o = g->objective;
   int64_t levels = ham::levels_of(e.leaves), timesteps = e.batch * e.timesteps;
-  int64_t features = e.batch * (e.has_lstm ? e.leaves : e.timesteps) * e.bits;
+  int64_t features = e.batch * (e.has_lstm ? e.rows : e.timesteps) * e.bits;
   if (ham_range(e.durations, e.batch, 0, e.timesteps) >= 0 ||
-      (e.has_lstm && ham_range(e.lengths, e.batch, 0, e.leaves) >= 0) ||
+      (e.has_lstm && ham_range(e.lengths, e.batch, 0, e.rows) >= 0) ||
       ham_first_not_finite(e.inputs, features) >= 0 ||
-      ham_first_not_finite(e.uniforms, timesteps * levels) >= 0)
+      ham_first_not_finite(e.uniforms, timesteps * levels) >= 0 ||
+      (e.first_cell && (ham_first_not_finite(e.first_state, e.batch * e.query) >= 0 ||
+                        ham_first_not_finite(e.first_cell, e.batch * e.query) >= 0)))
     return -1;
 
   o.batch = e.batch;

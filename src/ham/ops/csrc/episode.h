@@ -18,12 +18,12 @@ class Episode {
   using BackwardScratch = typename Way::BackwardScratch;
 
  public:
-  explicit Episode(const HamEpisode& e) : e_(e), model_(shape_of(e)), chunks_(make_chunks(e)) {
+  explicit Episode(const HamEpisode& e) : e_(e), model_(shape_of(e), bounds_of(e)), chunks_(make_chunks(e)) {
     add_layers(model_);
     model_.pull = e.pull;
     for (const EpisodeChunk& chunk : chunks_) {
       filled_ = std::max(filled_, chunk.filled);
-      joins_ = std::max(joins_, BuildTape::slots(model_.shape, chunk.filled, true));
+      joins_ = std::max(joins_, BuildTape::slots(model_.shape, chunk.occupied, true));
       starts_.push_back(tape_floats_);
       if (!e.taped) continue;
       Arena arena(nullptr);

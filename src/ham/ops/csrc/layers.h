@@ -49,6 +49,31 @@ struct Shape {
   bool has_lstm;
 };
 
+// What keeps values from growing with height and time; all off is the paper's model.
+struct Bounds {
+  bool normalised = false;  // JOIN's output is divided by its root mean square
+  bool highway = false;     // JOIN copies up what it does not change, as WRITE does
+  float top = 0.f;          // ceiling of what EMBED and the plain JOIN give; 0: none
+  float grid = 0.f;         // a power of two: values are multiples of 1 / grid; 0: any
+  float cell = 0.f;         // the LSTM's cells lie in [-cell, cell]; 0: anywhere
+};
+
+HAM_INLINE Vec below_ceiling(const Bounds& bounds, Vec x) {
+  return bounds.top > 0.f ? (x > bounds.top ? splat(bounds.top) : x) : x;
+}
+
+// ReLU's gradient below the ceiling: `made` is what came out of both.
+HAM_INLINE Vec where_inside(const Bounds& bounds, Vec made, Vec gradient) {
+  gradient = where_positive(made, gradient);
+  return bounds.top > 0.f ? where_positive(bounds.top - made, gradient) : gradient;
+}
+
+HAM_INLINE Vec on_grid(const Bounds& bounds, Vec x) {
+  if (bounds.grid <= 0.f) return x;
+  constexpr float kRound = 12582912.f;  // 1.5 * 2^23: adding it rounds to an integer
+  return (multiply_add(x, splat(bounds.grid), splat(kRound)) - kRound) / bounds.grid;
+}
+
 // Where a parameter tensor lives inside a packed layer.
 struct Place {
   int64_t parameter;
@@ -58,7 +83,10 @@ struct Place {
 
 struct Model {
   Shape shape;
+  Bounds bounds;
   Layer embed[2], join[2], search[2], lstm, output[2];
+  // A highway JOIN's three MLPs read the same input: one first layer, candidate above gate above side.
+  Layer join_first, join_rest[3];
   // WRITE's two MLPs read the same input: their first layers are one, candidate above gate.
   Layer write, candidate, gate;
   std::vector<Place> places;
@@ -69,7 +97,17 @@ struct Model {
   int64_t search_width() const { return search[0].out; }
   bool deep() const { return shape.depth == 2; }
 
-  explicit Model(const Shape& s) : shape(s) {}
+  // Features of what JOIN leaves for backward: its hidden layer, what it made before bounds (highway: its
+  // networks' outputs), and the gradients at its last pre-activations.
+  int64_t join_hidden() const { return bounds.highway ? 3 * shape.hidden : shape.hidden; }
+  int64_t join_made() const {
+    return bounds.highway ? 3 * shape.width : bounds.normalised || bounds.grid > 0.f ? shape.width : 0;
+  }
+  int64_t join_outputs() const { return bounds.highway ? 3 * shape.width : shape.width; }
+  // EMBED's before rounding, which hides what ReLU and ceiling did.
+  int64_t embed_made() const { return bounds.grid > 0.f ? shape.width : 0; }
+
+  explicit Model(const Shape& s, const Bounds& b = {}) : shape(s), bounds(b) {}
   Model(const Model&) = delete;
 
   void layer(Layer& layer, int64_t in, int64_t out) {
@@ -109,6 +147,18 @@ struct Model {
     if (deep()) linear(candidate, 0, shape.width);
     linear(write, first, first);
     if (deep()) linear(gate, 0, shape.width);
+  }
+
+  void join_layers() {
+    if (!bounds.highway) return mlp(join, 2 * shape.width, shape.width);
+    int64_t first = deep() ? shape.hidden : shape.width;
+    layer(join_first, 2 * shape.width, 3 * first);
+    for (int64_t i = 0; i < 3; ++i) {
+      linear(join_first, i * first, first);
+      if (!deep()) continue;
+      layer(join_rest[i], shape.hidden, shape.width);
+      linear(join_rest[i], 0, shape.width);
+    }
   }
 
   void lstm_layer(Layer& lstm, int64_t cells, int64_t inputs) {
@@ -194,14 +244,16 @@ inline void mlp_gradient(const Layer (&mlp)[2], bool deep, float* gradients, con
 }
 
 // An LSTM's step: `input` is [state; what it reads], `gates` receives input, forget, candidate, output.
+// Cells are clipped to [-bound, bound], unless that is 0.
 inline void lstm_forward(const Layer& lstm, float* new_state, float* new_cell, float* gates,
-                         float* tanh_cell, const float* input, const float* cell) {
+                         float* tanh_cell, const float* input, const float* cell, float bound = 0.f) {
   int64_t cells = lstm.out / 4, l = panel_floats(cells);
   forward<Finish::none>(lstm, gates, input);
   each_vector(cells, [&](int64_t at) {
     Vec i = sigmoid(load(gates + at)), f = sigmoid(load(gates + l + at));
     Vec g = tanh(load(gates + 2 * l + at)), o = sigmoid(load(gates + 3 * l + at));
     Vec c = multiply_add(f, load(cell + at), i * g);
+    if (bound > 0.f) c = clamp(c, -bound, bound);
     Vec tanh_c = tanh(c);
     store(gates + at, i);
     store(gates + l + at, f);
@@ -214,14 +266,20 @@ inline void lstm_forward(const Layer& lstm, float* new_state, float* new_cell, f
 }
 
 // Gradients at the gates' pre-activations. d_cell: of the cell after, in; of the cell before, out.
+// `new_cell` is only looked at with a bound: where it was clipped, no gradient passes.
 inline void lstm_backward(const Layer& lstm, float* d_gates, float* d_cell, const float* d_state,
-                          const float* gates, const float* tanh_cell, const float* cell) {
+                          const float* gates, const float* tanh_cell, const float* cell,
+                          const float* new_cell = nullptr, float bound = 0.f) {
   int64_t cells = lstm.out / 4, l = panel_floats(cells);
   each_vector(cells, [&](int64_t at) {
     Vec i = load(gates + at), f = load(gates + l + at);
     Vec g = load(gates + 2 * l + at), o = load(gates + 3 * l + at);
     Vec dh = load(d_state + at), tanh_c = load(tanh_cell + at);
     Vec dc = load(d_cell + at) + dh * o * (1.f - tanh_c * tanh_c);
+    if (bound > 0.f) {
+      Vec c = load(new_cell + at);
+      dc = where_positive(bound - c, where_positive(bound + c, dc));
+    }
     store(d_gates + at, dc * g * i * (1.f - i));
     store(d_gates + l + at, dc * load(cell + at) * f * (1.f - f));
     store(d_gates + 2 * l + at, dc * i * (1.f - g * g));
@@ -320,7 +378,7 @@ HAM_INLINE void write_rest(const Model& model, float* written, float* mix, const
     Vec h = sigmoid(load(candidate + i)), t = sigmoid(load(gate + i));
     store(candidate + i, h);
     store(gate + i, t);
-    store(written + i, multiply_add(t, h, (1.f - t) * load(value + i)));
+    store(written + i, on_grid(model.bounds, multiply_add(t, h, (1.f - t) * load(value + i))));
   });
 }
 
@@ -383,18 +441,142 @@ inline void write_gradient(const Model& model, float* gradients, const float* d_
   write_rest_gradient(model, gradients, d_mix, hidden, panels);
 }
 
-// JOIN: `pair` is [left; right].
-HAM_INLINE void join_forward(const Model& model, float* joined, float* hidden, const float* pair) {
-  mlp_forward<Finish::relu>(model.join, model.deep(), joined, hidden, pair);
+// Added to the mean square of what JOIN made before it is divided by the root.
+constexpr float kLeastMeanSquare = 1e-5f;
+
+// What the values of each lane are multiplied by: [kLanes].
+HAM_INLINE void inverse_rms(float* inverse, const float* made, int64_t width) {
+  for (int v = 0; v < kLanes; v += kWidth) {
+    Vec squares = Vec{};
+    for (int64_t f = 0; f < width; ++f) {
+      Vec x = load(made + f * kLanes + v);
+      squares = multiply_add(x, x, squares);
+    }
+    store(inverse + v, 1.f / root(squares / static_cast<float>(width) + kLeastMeanSquare));
+  }
+}
+
+HAM_INLINE void highway_forward(const Model& model, float* joined, float* made, float* hidden,
+                                const float* pair) {
+  int64_t width = panel_floats(model.shape.width);
+  if (model.deep()) {
+    forward<Finish::relu>(model.join_first, hidden, pair);
+    for (int64_t i = 0; i < 3; ++i)
+      forward<Finish::none>(model.join_rest[i], made + i * width,
+                            hidden + i * panel_floats(model.shape.hidden));
+  } else {
+    forward<Finish::none>(model.join_first, made, pair);
+  }
+  each_vector(model.shape.width, [&](int64_t i) {
+    Vec h = sigmoid(load(made + i)), t = sigmoid(load(made + width + i));
+    Vec s = sigmoid(load(made + 2 * width + i));
+    store(made + i, h);
+    store(made + width + i, t);
+    store(made + 2 * width + i, s);
+    Vec carried = multiply_add(s, load(pair + i), (1.f - s) * load(pair + width + i));
+    store(joined + i, on_grid(model.bounds, multiply_add(t, h, (1.f - t) * carried)));
+  });
+}
+
+template <bool add>
+HAM_INLINE void highway_backward(const Model& model, float* d_pair, float* d_made, float* d_hidden,
+                                 const float* gradient, const float* made, const float* hidden,
+                                 const float* pair) {
+  int64_t width = panel_floats(model.shape.width);
+  each_vector(model.shape.width, [&](int64_t i) {
+    Vec g = load(gradient + i), h = load(made + i), t = load(made + width + i);
+    Vec s = load(made + 2 * width + i), left = load(pair + i), right = load(pair + width + i);
+    Vec carried = multiply_add(s, left, (1.f - s) * right);
+    store(d_made + i, g * t * h * (1.f - h));
+    store(d_made + width + i, g * (h - carried) * t * (1.f - t));
+    store(d_made + 2 * width + i, g * (1.f - t) * (left - right) * s * (1.f - s));
+  });
+  const float* d_first = d_made;
+  if (model.deep()) {
+    for (int64_t i = 0; i < 3; ++i) {
+      int64_t at = i * panel_floats(model.shape.hidden);
+      backward<Finish::where_positive>(model.join_rest[i], d_hidden + at, d_made + i * width, hidden + at);
+    }
+    d_first = d_hidden;
+  }
+  if (add)
+    add_backward(model.join_first, d_pair, d_first);
+  else
+    backward<Finish::none>(model.join_first, d_pair, d_first);
+  each_vector(model.shape.width, [&](int64_t i) {
+    Vec kept = (1.f - load(made + width + i)) * load(gradient + i), s = load(made + 2 * width + i);
+    store(d_pair + i, multiply_add(kept, s, load(d_pair + i)));
+    store(d_pair + width + i, multiply_add(kept, 1.f - s, load(d_pair + width + i)));
+  });
+}
+
+// JOIN: `pair` is [left; right]; `made` has join_made() features.
+HAM_INLINE void join_forward(const Model& model, float* joined, float* made, float* hidden,
+                             const float* pair) {
+  const Bounds& bounds = model.bounds;
+  int64_t width = model.shape.width;
+  if (bounds.highway) return highway_forward(model, joined, made, hidden, pair);
+  if (model.join_made() == 0) {
+    mlp_forward<Finish::relu>(model.join, model.deep(), joined, hidden, pair);
+    if (bounds.top > 0.f)
+      each_vector(width, [&](int64_t i) { store(joined + i, below_ceiling(bounds, load(joined + i))); });
+    return;
+  }
+  mlp_forward<Finish::relu>(model.join, model.deep(), made, hidden, pair);
+  if (!bounds.normalised) {
+    each_vector(width, [&](int64_t i) {
+      Vec x = below_ceiling(bounds, load(made + i));
+      store(made + i, x);
+      store(joined + i, on_grid(bounds, x));
+    });
+    return;
+  }
+  alignas(64) float scale[kLanes];
+  inverse_rms(scale, made, width);
+  for (int64_t f = 0; f < width; ++f)
+    for (int v = 0; v < kLanes; v += kWidth) {
+      int64_t i = f * kLanes + v;
+      store(joined + i, on_grid(bounds, load(made + i) * load(scale + v)));
+    }
+}
+
+// Gradients at the last pre-activations, from those at what came out.
+HAM_INLINE void unbounded(const Model& model, float* d_joined, const float* gradient, const float* joined,
+                          const float* made) {
+  const Bounds& bounds = model.bounds;
+  int64_t width = model.shape.width;
+  if (!bounds.normalised) {
+    const float* before = model.join_made() > 0 ? made : joined;
+    each_vector(width, [&](int64_t i) {
+      store(d_joined + i, where_inside(bounds, load(before + i), load(gradient + i)));
+    });
+    return;
+  }
+  alignas(64) float scale[kLanes];
+  inverse_rms(scale, made, width);
+  for (int v = 0; v < kLanes; v += kWidth) {
+    Vec inverse = load(scale + v), along = Vec{};
+    for (int64_t f = 0; f < width; ++f) {
+      int64_t i = f * kLanes + v;
+      along = multiply_add(load(gradient + i), load(made + i) * inverse, along);
+    }
+    along = along / static_cast<float>(width);
+    for (int64_t f = 0; f < width; ++f) {
+      int64_t i = f * kLanes + v;
+      Vec x = load(made + i);
+      store(d_joined + i, where_positive(x, inverse * (load(gradient + i) - x * inverse * along)));
+    }
+  }
 }
 
 // `gradient` at `joined`; d_joined and d_hidden are those at the pre-activations.
 template <bool add = false>
 HAM_INLINE void join_backward(const Model& model, float* d_pair, float* d_joined, float* d_hidden,
-                              const float* gradient, const float* joined, const float* hidden) {
-  each_vector(model.shape.width, [&](int64_t i) {
-    store(d_joined + i, where_positive(load(joined + i), load(gradient + i)));
-  });
+                              const float* gradient, const float* joined, const float* made,
+                              const float* hidden, const float* pair) {
+  if (model.bounds.highway)
+    return highway_backward<add>(model, d_pair, d_joined, d_hidden, gradient, made, hidden, pair);
+  unbounded(model, d_joined, gradient, joined, made);
   mlp_backward<add>(model.join, model.deep(), d_pair, d_hidden, d_joined, hidden);
 }
 
@@ -409,8 +591,16 @@ HAM_INLINE void add_pull(const Model& model, float* gradient, const float* joine
 inline void join_gradient(const Model& model, float* gradients, const float* d_joined,
                           const float* d_hidden, const float* hidden, const float* pair,
                           int64_t panels) {
-  mlp_gradient(model.join, model.deep(), gradients, d_joined, d_hidden, hidden, pair,
-               2 * model.shape.width, panels);
+  const Shape& shape = model.shape;
+  if (!model.bounds.highway)
+    return mlp_gradient(model.join, model.deep(), gradients, d_joined, d_hidden, hidden, pair,
+                        2 * shape.width, panels);
+  add_gradient(model.join_first, gradients, model.deep() ? d_hidden : d_joined, model.join_first.out, pair,
+               2 * shape.width, panels);
+  if (!model.deep()) return;
+  for (int64_t i = 0; i < 3; ++i)
+    add_gradient(model.join_rest[i], gradients, d_joined + i * panel_floats(shape.width), 3 * shape.width,
+                 hidden + i * panel_floats(shape.hidden), 3 * shape.hidden, panels);
 }
 
 }  // namespace ham

@@ -134,12 +134,13 @@ inline void attend_forward(const Model& model, const Forest& forest, const Desce
   gather(value, rows_to_read(forest, node.of), width);
 }
 
-// What update leaves for backward; pairs, hidden and joined in order of level, root first.
+// What update leaves for backward; pairs, hidden, made and joined in order of level, root first.
 struct Ascent {
   float* write_hidden;
   float* mix;
   float* pairs;
   float* hidden;  // JOIN's hidden layer, depth 2 only
+  float* made;    // what JOIN made before bounds, where it keeps that
   float* joined;
 };
 
@@ -158,7 +159,8 @@ inline void update_forward(const Model& model, const Forest& forest, const Ascen
     float* joined = ascent.joined + level * panel_floats(width);
     gather(sibling, rows_to_read(forest, siblings(nodes).of), width);
     make_pair(pair, below, sibling, right_children(nodes), width);
-    join_forward(model, joined, ascent.hidden + level * panel_floats(model.shape.hidden), pair);
+    join_forward(model, joined, ascent.made + level * panel_floats(model.join_made()),
+                 ascent.hidden + level * panel_floats(model.join_hidden()), pair);
     if (level > 0 || store_root)
       scatter<false>(rows_to_write(forest, path_nodes(leaf, levels, level).of), joined, width);
     below = joined;
@@ -197,11 +199,13 @@ inline void update_backward(const Model& model, const Forest& forest, const Asce
           std::memset(forest.tree[lane] + nodes.of[lane] * width, 0, sizeof(float) * width);
     }
     if (level == levels) break;
-    int64_t hidden = level * panel_floats(model.shape.hidden);
+    int64_t hidden = level * panel_floats(model.join_hidden());
     int64_t joined = level * panel_floats(width);
     add_pull(model, gradient, ascent.joined + joined, pulled);
-    join_backward(model, d_pair, out.joined + joined, out.hidden + hidden, gradient,
-                  ascent.joined + joined, ascent.hidden + hidden);
+    join_backward(model, d_pair, out.joined + level * panel_floats(model.join_outputs()),
+                  out.hidden + hidden, gradient, ascent.joined + joined,
+                  ascent.made + level * panel_floats(model.join_made()), ascent.hidden + hidden,
+                  ascent.pairs + level * panel_floats(2 * width));
     Nodes below = path_nodes(leaf, levels, level + 1);
     split_pair(gradient, sibling, d_pair, right_children(below), width);
     scatter<true>(rows_to_write(forest, siblings(below).of), sibling, width);

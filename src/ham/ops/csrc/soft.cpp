@@ -22,24 +22,32 @@ struct Tape : ControllerTape {
   float* right;          // [timestep][leaves]: of going right at an inner node
   float* logits;         // [timestep][leaves]: its logit
   float* mix;            // [timestep][leaves][2 width]
-  float* join_hidden;    // [timestep][leaves][hidden]: of the JOINs that made this timestep's tree
-  float* inputs;         // [leaf][bits]
-  float* embed_hidden;   // [leaf][hidden]
+  float* join_hidden;    // [timestep][leaves][JOIN's hidden]: of the JOINs that made this timestep's tree
+  float* made;           // [timestep][leaves][what they made before bounds]
+  float* inputs;         // [row][bits]
+  float* embed_hidden;   // [row][hidden]
+  float* embed_made;     // [row][what EMBED made before bounds]
+  int64_t join_width, made_width, embed_made_width;
 
   void lay_out(Arena& arena, const Model& model, const EpisodeChunk& chunk, int64_t every, bool keep) {
     ControllerTape::lay_out(arena, model.shape, chunk.steps, every, keep);
     int64_t n = shape.leaves, d = shape.width, h = shape.hidden;
     int64_t steps = keep ? chunk.steps : 1, updates = keep ? chunk.updates : 1;
-    int64_t made = keep ? chunk.updates + 1 : 1, each = keep ? n : 1;
+    int64_t trees_made = keep ? chunk.updates + 1 : 1, each = keep ? n : 1;
     int64_t embeds = keep ? chunk.filled : 1;
-    trees = arena.panels(made * 2 * n, d);
+    trees = arena.panels(trees_made * 2 * n, d);
     reach = arena.panels(steps * 2 * n, 1);
     right = arena.panels(steps * n, 1);
     logits = arena.panels(steps * n, 1);
     mix = arena.panels(updates * each, 2 * d);
-    join_hidden = arena.panels(made * each, h);
+    join_width = model.join_hidden();
+    made_width = model.join_made();
+    embed_made_width = model.embed_made();
+    join_hidden = arena.panels(trees_made * each, join_width);
+    made = arena.panels(trees_made * each, made_width);
     inputs = arena.panels(embeds, shape.bits);
     embed_hidden = arena.panels(embeds, h);
+    embed_made = arena.panels(embeds, embed_made_width);
   }
 
   bool is_intact(int64_t, int64_t) const { return true; }  // numbers only, no places
@@ -59,10 +67,12 @@ struct Tape : ControllerTape {
   }
   float* mix_at(int64_t t, int64_t leaf) const { return activations(mix, t, leaf, 2 * shape.width); }
   float* join_hidden_at(int64_t t, int64_t node) const {
-    return activations(join_hidden, t, node, shape.hidden);
+    return activations(join_hidden, t, node, join_width);
   }
-  float* input_at(int64_t leaf) const { return inputs + at(leaf) * panel_floats(shape.bits); }
-  float* embed_hidden_at(int64_t leaf) const { return embed_hidden + at(leaf) * panel_floats(shape.hidden); }
+  float* made_at(int64_t t, int64_t node) const { return activations(made, t, node, made_width); }
+  float* input_at(int64_t row) const { return inputs + at(row) * panel_floats(shape.bits); }
+  float* embed_hidden_at(int64_t row) const { return embed_hidden + at(row) * panel_floats(shape.hidden); }
+  float* embed_made_at(int64_t row) const { return embed_made + at(row) * panel_floats(embed_made_width); }
 };
 
 struct ForwardScratch {
@@ -82,20 +92,18 @@ struct ForwardScratch {
 
 void join_all(const Model& model, const Tape& tape, int64_t t) {
   for (int64_t node = model.shape.leaves - 1; node >= 1; --node)
-    join_forward(model, tape.tree(t, node), tape.join_hidden_at(t, node), tape.tree(t, 2 * node));
+    join_forward(model, tape.tree(t, node), tape.made_at(t, node), tape.join_hidden_at(t, node),
+                 tape.tree(t, 2 * node));
 }
 
 void build(const HamEpisode& e, const Model& model, const Forest& forest, const EpisodeChunk& chunk,
            const Tape& tape) {
   LaneInputs inputs = inputs_of(e, chunk);
   zero_panel(tape.tree(0), model.shape.width);
-  for (int64_t leaf = 0; leaf < model.shape.leaves; ++leaf) {
-    if (leaf < chunk.filled)
-      embed_forward(model, forest, inputs.row, chunk.length, leaf, tape.leaf(0, leaf),
-                    tape.embed_hidden_at(leaf), tape.input_at(leaf));
-    else
-      zero_panel(tape.leaf(0, leaf), model.shape.width);
-  }
+  zero_panel(tape.leaf(0, 0), model.shape.leaves * model.shape.width);
+  for (int64_t row = 0; row < chunk.filled; ++row)
+    embed_forward(model, forest, inputs.row, chunk.length, row, tape.leaf(0, chunk.occupied.leaf(row)),
+                  tape.embed_made_at(row), tape.embed_hidden_at(row), tape.input_at(row));
   join_all(model, tape, 0);
 }
 
@@ -173,7 +181,7 @@ void forward_chunk(const HamEpisode& e, const Model& model, const EpisodeChunk& 
   scratch.rows.start(e);
   Forest forest = scratch.rows.forest(e, chunk, nullptr);
   build(e, model, forest, chunk, tape);
-  start_controller(tape);
+  start_controller(e, forest, chunk, tape);
   for (int64_t t = 0; t < chunk.steps; ++t) {
     forest.active = chunk.active(t);
     take_query(e, forest, chunk, tape, t);
@@ -213,8 +221,8 @@ struct BackwardScratch : ControllerScratch {
     search_logit = arena.panels(block, 1);
     write_hidden = arena.panels(block, 2 * h);
     mix = arena.panels(block, 2 * d);
-    joined = arena.panels(block, d);
-    join_hidden = arena.panels(block, h);
+    joined = arena.panels(block, model.join_outputs());
+    join_hidden = arena.panels(block, model.join_hidden());
     search_half = arena.panels(kStepBlock, model.search_width());
     write_half = arena.panels(kStepBlock, model.write.out);
     embedded = arena.panels(filled, d);
@@ -236,14 +244,15 @@ void each_block(int64_t first, int64_t end, Body&& body) {
 // lanes feel the pull.
 void join_all_backward(const Model& model, const Tape& tape, int64_t t, int64_t pulled,
                        const BackwardScratch& scratch, float* gradients) {
-  int64_t d = model.shape.width, h = model.shape.hidden;
+  int64_t d = model.shape.width, h = model.join_hidden(), outputs = model.join_outputs();
   each_block(1, model.shape.leaves, [&](int64_t first, int64_t count) {
     for (int64_t i = 0; i < count; ++i) {
       int64_t node = first + i;
       add_pull(model, panel(scratch.tree, node, d), tape.tree(t, node), pulled);
-      join_backward<true>(model, panel(scratch.tree, 2 * node, d), panel(scratch.joined, i, d),
+      join_backward<true>(model, panel(scratch.tree, 2 * node, d), panel(scratch.joined, i, outputs),
                           panel(scratch.join_hidden, i, h), panel(scratch.tree, node, d),
-                          tape.tree(t, node), tape.join_hidden_at(t, node));
+                          tape.tree(t, node), tape.made_at(t, node), tape.join_hidden_at(t, node),
+                          tape.tree(t, 2 * node));
     }
     join_gradient(model, gradients, scratch.joined, scratch.join_hidden, tape.join_hidden_at(t, first),
                   tape.tree(t, 2 * first), count);
@@ -272,8 +281,11 @@ void write_all_backward(const Model& model, const Tape& tape, int64_t t, int64_t
           int64_t at = f * kLanes + v;
           Vec g = load(gradient + at), value = load(old + at);
           Vec candidate = load(mix + at), gate = load(mix + gates + at);
-          // made = old + p gate (candidate - old)
-          d_p = multiply_add(g, gate * (candidate - value), d_p);
+          // made = old + p (written - old), and written - old = gate (candidate - old) but for rounding
+          Vec change = gate * (candidate - value);
+          if (model.bounds.grid > 0.f)
+            change = on_grid(model.bounds, multiply_add(gate, candidate, (1.f - gate) * value)) - value;
+          d_p = multiply_add(g, change, d_p);
           store(scratch.written + at, p * g);
           store(gradient + at, g - p * gate * g);
         }
@@ -363,9 +375,12 @@ void build_backward(const Model& model, const EpisodeChunk& chunk, const Tape& t
   int64_t n = model.shape.leaves, d = model.shape.width, h = model.shape.hidden;
   join_all_backward(model, tape, 0, chunk.lanes, scratch, gradients);
   if (chunk.filled == 0) return;
-  for (int64_t leaf = 0; leaf < chunk.filled; ++leaf)
-    embed_backward(model, panel(scratch.embedded, leaf, d), panel(scratch.embed_hidden, leaf, h),
-                   panel(scratch.tree, n + leaf, d), tape.leaf(0, leaf), tape.embed_hidden_at(leaf));
+  for (int64_t row = 0; row < chunk.filled; ++row) {
+    int64_t leaf = chunk.occupied.leaf(row);
+    embed_backward(model, panel(scratch.embedded, row, d), panel(scratch.embed_hidden, row, h),
+                   panel(scratch.tree, n + leaf, d), tape.leaf(0, leaf), tape.embed_made_at(row),
+                   tape.embed_hidden_at(row));
+  }
   mlp_gradient(model.embed, model.deep(), gradients, scratch.embedded, scratch.embed_hidden,
                tape.embed_hidden, tape.inputs, model.shape.bits, chunk.filled);
 }

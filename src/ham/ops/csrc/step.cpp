@@ -2,6 +2,7 @@
 
 #include "step.h"
 
+#include "api.h"
 #include "memory.h"
 #include "threads.h"
 
@@ -11,7 +12,7 @@ namespace {
 // The access of one chunk of lanes: its tape, then what it needs while it runs.
 struct StepTape {
   float *nodes, *search_hidden, *leaf, *input;
-  float *write_hidden, *mix, *pairs, *join_hidden, *joined;
+  float *write_hidden, *mix, *pairs, *join_hidden, *made, *joined;
 
   void lay_out(Arena& arena, const Model& model, Kind kind) {
     const Shape& shape = model.shape;
@@ -24,12 +25,13 @@ struct StepTape {
     write_hidden = arena.panels(at_update, 2 * shape.hidden);
     mix = arena.panels(at_update, 2 * shape.width);
     pairs = arena.panels(at_update * shape.levels, 2 * shape.width);
-    join_hidden = arena.panels(at_update * shape.levels, shape.hidden);
+    join_hidden = arena.panels(at_update * shape.levels, model.join_hidden());
+    made = arena.panels(at_update * shape.levels, model.join_made());
     joined = arena.panels(at_update * shape.levels, shape.width);
   }
   int64_t* leaves() const { return reinterpret_cast<int64_t*>(leaf); }
   Descent descent() const { return {nodes, search_hidden, leaves()}; }
-  Ascent ascent() const { return {write_hidden, mix, pairs, join_hidden, joined}; }
+  Ascent ascent() const { return {write_hidden, mix, pairs, join_hidden, made, joined}; }
 };
 
 struct StepScratch {
@@ -59,8 +61,8 @@ struct StepScratch {
     search_first = arena.panels(levels, first);
     ascent.write_hidden = arena.panels(1, 2 * shape.hidden);
     ascent.mix = arena.panels(1, 2 * shape.width);
-    ascent.hidden = arena.panels(levels, shape.hidden);
-    ascent.joined = arena.panels(levels, shape.width);
+    ascent.hidden = arena.panels(levels, model.join_hidden());
+    ascent.joined = arena.panels(levels, model.join_outputs());
   }
 };
 
@@ -68,14 +70,18 @@ Shape shape_of(const Access& s) {
   return {s.leaves, s.levels(), 0, s.width, s.query, s.depth == 2 ? s.hidden : 0, 0, s.depth, false};
 }
 
+Bounds bounds_of(const Access& s) {
+  return {s.join == kNormalised, s.join == kHighway, s.top, s.grid, 0.f};
+}
+
 class Step {
  public:
-  explicit Step(const Access& s) : s_(s), kind_(s.kind), model_(shape_of(s)) {
+  explicit Step(const Access& s) : s_(s), kind_(s.kind), model_(shape_of(s), bounds_of(s)) {
     if (kind_ == Kind::attend) {
       model_.mlp(model_.search, s.width + s.query, 1);
     } else {
       model_.write_layers();
-      model_.mlp(model_.join, 2 * s.width, s.width);
+      model_.join_layers();
       model_.pull = s.pull;
     }
     chunks_ = (s.count + kLanes - 1) / kLanes;

@@ -80,6 +80,10 @@ HAM_INLINE Vec clamp(Vec x, float low, float high) {
   x = x < low ? splat(low) : x;
   return x > high ? splat(high) : x;
 }
+HAM_INLINE Vec root(Vec x) {
+  for (int i = 0; i < kWidth; ++i) x[i] = std::sqrt(x[i]);
+  return x;
+}
 HAM_INLINE Vec where_positive(Vec gate, Vec x) { return gate > 0.f ? x : Vec{}; }
 
 HAM_INLINE float sum(Vec v) {

@@ -4,6 +4,7 @@ It computes what the reference defines, in float32 on the CPU. All checking of a
 address is passed on.
 """
 
+from ham.ops.native import sequences
 from ham.ops.native.accesses import attend, update
 from ham.ops.native.episodes import lstm_ham_episode, raw_ham_episode
 from ham.ops.native.library import available, build_info, fill_with_nan, release_buffers, why_not
@@ -16,6 +17,7 @@ __all__ = [
     "lstm_ham_episode",
     "raw_ham_episode",
     "release_buffers",
+    "sequences",
     "update",
     "why_not",
 ]

@@ -10,6 +10,8 @@ from torch import Tensor
 
 from ham.core.errors import InputError
 from ham.core.tree import depth_of
+from ham.ops.native.layout import JOINS
+from ham.ops.native.library import when_loaded
 
 LANES = 16
 """Examples that the engine runs side by side."""
@@ -33,14 +35,18 @@ def update(
     query: Tensor,
     active: Tensor | None,
     networks: list[Tensor],
+    join: str = "rectified",
     pull: float = 0.0,
+    top: float = 0.0,
+    grid: int = 0,
 ) -> Tensor:
     """One write and the joins above it, in place, as `reference.update`.
 
-    WRITE and JOIN are given by their parameters: of the candidate, the gate, and JOIN.
+    WRITE and JOIN are given by their parameters: of the candidate, the gate, and JOIN. The rest is as in `HAM`.
     """
+    form = (JOINS.index(join), pull, top, float(grid))
     try:
-        torch.ops.ham.update_.default(tree, leaf, query, active, networks, pull)
+        torch.ops.ham.update_.default(tree, leaf, query, active, networks, *form)
     except ValueError as error:
         raise refusal(error) from None
     return tree
@@ -60,7 +66,7 @@ def register() -> None:
         return _reading(tree, uniforms)
 
     @torch.library.register_fake("ham::update_")
-    def _(tree, leaf, query, active, networks, pull):
+    def _(tree, leaf, query, active, networks, join, pull, top, grid):
         return None
 
     @torch.library.register_fake("ham::attend_forward")
@@ -71,10 +77,14 @@ def register() -> None:
         return *_reading(tree, uniforms), _tape(tree, rows, taped)
 
     @torch.library.register_fake("ham::update_forward")
-    def _(tree, leaf, query, active, networks, pull, taped):
-        hidden = networks[0].shape[0] if len(networks) == 12 else 0
+    def _(tree, leaf, query, active, networks, join, pull, top, grid, taped):
+        highway = JOINS[join] == "highway"
+        hidden = networks[0].shape[0] if len(networks) == (20 if highway else 12) else 0
         inputs, width = tree.shape[2] + query.shape[1], tree.shape[2]
-        rows = 2 + inputs + 2 * hidden + 2 * width + depth_of(int(tree.shape[1]) // 2) * (3 * width + hidden)
+        joins = 3 if highway else 1
+        made = joins if highway or grid or JOINS[join] == "normalised" else 0
+        of_a_level = (3 + made) * width + joins * hidden
+        rows = 2 + inputs + 2 * hidden + 2 * width + depth_of(int(tree.shape[1]) // 2) * of_a_level
         return _tape(tree, rows, taped)
 
     @torch.library.register_fake("ham::attend_backward")
@@ -82,7 +92,7 @@ def register() -> None:
         return _gradients(d_tree, search, query)
 
     @torch.library.register_fake("ham::update_backward")
-    def _(d_tree, tape, active, networks, query, pull):
+    def _(d_tree, tape, active, networks, query, join, pull, top, grid):
         return _gradients(d_tree, networks, query)
 
 
@@ -104,3 +114,6 @@ def _gradients(d_tree: Tensor, networks: list[Tensor], query: int) -> tuple[Tens
 def _tape(tree: Tensor, rows: int, taped: bool) -> Tensor:
     """A panel of 16 lanes for every row that a chunk of examples keeps."""
     return tree.new_empty((tree.shape[0] + LANES - 1) // LANES if taped else 0, LANES * rows)
+
+
+when_loaded(register)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from itertools import chain
 from operator import is_
-from typing import Any
+from typing import Any, cast
 from weakref import WeakKeyDictionary
 
 import torch
@@ -15,13 +15,12 @@ from torch.nn.modules import module as global_hooks
 from ham.core.errors import InputError
 from ham.ops import forms
 from ham.ops.episode import Episode, Networks, Order
-from ham.ops.forms import first_reason, parameters_of, why_not_module, why_not_tensor
+from ham.ops.forms import NotServed, first_reason, parameters_of, why_not_module, why_not_tensor
 from ham.ops.native import accesses, episodes, layout, library, sequences, training
-from ham.ops.table import NotServed
 
 AN_MLP = ("mlp",)
 RECTIFIED = ("rectified mlp",)
-JOIN = ("join",)
+JOIN = ("rectified join", "normalised join", "highway join")
 WRITE = ("write",)
 TRAINED = ("lstm+ham", "raw-ham", "lstm", "lstm+a")
 
@@ -60,7 +59,10 @@ class NativeEngine:
     ) -> Tensor:
         try:
             networks = self._parameters(write) + self._parameters(join)
-            return accesses.update(tree, leaf, query, active, networks, getattr(join, "pull", 0.0))
+            form: Any = join
+            return accesses.update(
+                tree, leaf, query, active, networks, form.form, form.pull, form.top, form.grid
+            )
         except Exception:
             self._look_again((write, WRITE), (join, JOIN))
             raise
@@ -100,13 +102,15 @@ class NativeEngine:
             self._found_whole[module] = _Snapshot(module, expected)
         return why
 
-    def _why_not_together(self, write: nn.Module, join: nn.Module) -> str:
-        """An update's three networks are of one depth, and their hidden layers of one width."""
+    def _why_not_together(self, write: Any, join: Any) -> str:
+        """An update's networks are of one depth, their hidden layers of one width, their values on one grid."""
         if torch.compiler.is_compiling():
             widths = hidden_widths(write) | hidden_widths(join)
         else:
             widths = self._found_whole[write].widths | self._found_whole[join].widths
-        return "WRITE and JOIN have hidden layers of different widths" if len(widths) > 1 else ""
+        if len(widths) > 1:
+            return "WRITE and JOIN have hidden layers of different widths"
+        return "" if write.grid == join.grid else "WRITE and JOIN round to different grids"
 
     def _parameters(self, module: nn.Module) -> list[Any]:
         """Of a module that was just looked at."""
@@ -141,11 +145,14 @@ class NativeEngine:
         return Episode(
             *episodes.lstm_ham_episode(
                 parameters_of(*parts),
-                layout.padded(order.inputs, order.leaves),
+                order.inputs,
                 order.lengths,
                 order.durations,
                 uniforms,
                 timesteps=order.timesteps,
+                leaves=order.leaves,
+                places=order.places,
+                start=order.start,
                 **settings,
             )
         )
@@ -153,7 +160,10 @@ class NativeEngine:
     def _why_not_episode(self, networks: Networks, order: Order, options: Mapping[str, Any]) -> str:
         if torch.is_grad_enabled() and order.inputs.requires_grad:
             return "the inputs ask for a gradient"
-        floats = {"inputs": order.inputs, "uniforms": order.uniforms}
+        state, cell = order.start or (None, None)
+        if torch.is_grad_enabled() and any(part.requires_grad for part in order.start or ()):
+            return "the first state asks for a gradient"
+        floats = {"inputs": order.inputs, "uniforms": order.uniforms, "state": state, "cell": cell}
         return _why_not_floats(**floats) or why_not_networks(networks)
 
     def read_rows(self, encoder: nn.LSTM, rows: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -207,14 +217,15 @@ class NativeEngine:
         )
 
     def gradient(
-        self, model: nn.Module, weights: Tensor, gradient: Tensor, every: int, options: Any, pull: float
+        self, model: Any, weights: Tensor, gradient: Tensor, every: int, options: Any, pull: float
     ) -> training.Gradient | sequences.Gradient:
         """What computes the gradient of a whole training batch, for weights that are one vector."""
         sizes = sizes_of_model(model)
         if isinstance(sizes, sequences.Sizes):
             return sequences.Gradient(weights, gradient, sizes)
         assert sizes is not None
-        return training.Gradient(weights, gradient, sizes, every, training.Options(**options), pull)
+        bounds = {**model.engine_options(), "pull": pull}
+        return training.Gradient(weights, gradient, sizes, every, training.Options(**options), **bounds)
 
     def _why_not_gradient(
         self, model: nn.Module, weights: Tensor, gradient: Tensor, every: int, options: Any, pull: float
@@ -277,7 +288,9 @@ class _Snapshot:
         self.counts = list(map(len, self.attributes))
         kinds = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks", "_buffers")
         self.none_expected = [getattr(part, kind) for part in parts for kind in kinds]
-        self.members: list[dict[str, Any]] = [of for part in parts for of in (part._modules, part._parameters) if of]
+        self.members: list[dict[str, Any]] = [
+            of for part in parts for of in (part._modules, part._parameters) if of
+        ]
         self.sizes = list(map(len, self.members))
         self.those = list(chain.from_iterable(map(dict.values, self.members)))
 
@@ -311,11 +324,23 @@ def why_not_networks(networks: Networks) -> str:
     why = why or first_reason(_why_not_layers(module) for module, _ in expected)
     if why:
         return why
+    if why := _why_not_bounds(networks):
+        return why
     parameters = parameters_of(*(part for part in networks[1:] if part is not None))
     try:
         (layout.raw_ham_sizes if networks.controller is None else layout.lstm_ham_sizes)(parameters)
     except (InputError, TypeError) as error:
         return str(error)
+    return ""
+
+
+def _why_not_bounds(networks: Networks) -> str:
+    """Values are on one grid, and have one ceiling."""
+    embed, join, write = (cast(Any, part) for part in (networks.embed, networks.join, networks.write))
+    if write.grid != join.grid or (embed is not None and embed.grid != join.grid):
+        return "EMBED, JOIN and WRITE round to different grids"
+    if embed is not None and join.form == "rectified" and embed.top != join.top:
+        return "EMBED and JOIN have different ceilings"
     return ""
 
 

@@ -19,12 +19,15 @@ from ham.core.errors import InputError
 from ham.core.tree import depth_of
 from ham.ops.episode import LEAST_ENTROPY, Entropy
 from ham.ops.native.layout import (
+    JOINS,
     LARGEST,
     Sizes,
     aligned,
     check,
+    check_bounds,
     check_finite,
     check_parameters,
+    check_places,
     check_range,
     lstm_ham_shapes,
     lstm_ham_sizes,
@@ -35,7 +38,7 @@ from ham.ops.native.layout import (
     raw_ham_sizes,
     sizes_of,
 )
-from ham.ops.native.library import buffer, loaded, why_not
+from ham.ops.native.library import buffer, loaded, when_loaded, why_not
 from ham.ops.native.structures import EpisodeCall
 
 ENTROPIES = get_args(Entropy)
@@ -59,6 +62,18 @@ class EpisodeOptions(TypedDict, total=False):
     """As `SoftHAM.exploration`."""
     entropy: Entropy
     """As `SoftHAM.entropy`."""
+    join: str
+    """The form of JOIN, as in `HAM`."""
+    top: float
+    """As in `HAM`."""
+    grid: int
+    """As in `HAM`."""
+    cell_bound: float
+    """As in `LSTMHAM`."""
+    places: Tensor | None
+    """LSTM+HAM: the leaf of each row of the input."""
+    start: tuple[Tensor, Tensor] | None
+    """LSTM+HAM: the controller's first state and cell."""
     keep: bool
     """Give more than the outputs, which is the default."""
     final_tree: bool
@@ -73,19 +88,23 @@ def lstm_ham_episode(
     uniforms: Tensor | None,
     *,
     timesteps: int,
+    leaves: int | None = None,
     **options: Unpack[EpisodeOptions],
 ) -> Results:
-    """Run LSTM+HAM: inputs [batch, leaves, bits], uniforms [batch, timesteps, depth] or None: greedy.
+    """Run LSTM+HAM: inputs [batch, rows, bits], uniforms [batch, timesteps, depth] or None: greedy.
 
     Gives outputs, turn logits, turns, leaves, queries and the final tree; what was not asked for
     is empty (time 0), the tree None. The parameters come in the order of the modules.
     """
     sizes = lstm_ham_sizes(parameters)
     if inputs.dim() != 3:
-        raise InputError(f"inputs must be [batch, leaves, bits], got {tuple(inputs.shape)}")
-    batch, leaves, _ = inputs.shape
+        raise InputError(f"inputs must be [batch, rows, bits], got {tuple(inputs.shape)}")
+    batch, rows, _ = inputs.shape
+    leaves = rows if leaves is None else leaves
     depth_of(leaves)
-    check("inputs", inputs, (batch, leaves, sizes.bits))
+    check("inputs", inputs, (batch, rows, sizes.bits))
+    if rows > leaves:
+        raise InputError(f"{rows} items do not fit into a memory of {leaves} leaves")
     check("lengths", lengths, (batch,), torch.int64)
     return _run_episode(parameters, sizes, inputs, lengths, durations, uniforms, leaves, timesteps, **options)
 
@@ -128,6 +147,12 @@ def _run_episode(
     tree_clip: float = 0.0,
     exploration: float = 0.0,
     entropy: Entropy = "inverse",
+    join: str = "rectified",
+    top: float = 0.0,
+    grid: int = 0,
+    cell_bound: float = 0.0,
+    places: Tensor | None = None,
+    start: tuple[Tensor, Tensor] | None = None,
     keep: bool = True,
     final_tree: bool = False,
 ) -> Results:
@@ -159,20 +184,35 @@ def _run_episode(
         if uniforms.dim() == 3 and uniforms.shape[1] > timesteps:
             uniforms = uniforms[:, :timesteps]
         check("uniforms", uniforms, (batch, timesteps, depth))
+    check_bounds(sizes.highway, join, top, grid, cell_bound)
+    if not sizes.has_lstm and (places is not None or start is not None):
+        raise InputError("places and start are for LSTM+HAM")
+    if places is not None:
+        check("places", places, (inputs.shape[1],), torch.int64)
+    for part in start or ():
+        check("start", part, (batch, sizes.query))
+    first_state, first_cell = (part.detach() for part in start) if start else (None, None)
     *results, tree, _tape = torch.ops.ham.episode.default(
         list(parameters), inputs.detach(), lengths, durations, None if uniforms is None else uniforms.detach(),
-        leaves, timesteps, every, sizes.has_lstm, soft, pull, tree_clip, exploration, ENTROPIES.index(entropy),
-        final_tree, keep, needs_tape(*parameters),
+        places, first_state, first_cell, leaves, timesteps, every, sizes.has_lstm, soft, JOINS.index(join), pull,
+        tree_clip, exploration, top, float(grid), cell_bound, ENTROPIES.index(entropy), final_tree, keep,
+        needs_tape(*parameters),
     )  # fmt: skip
     return (*results, tree if final_tree else None)
 
 
 ARGUMENTS = (
     "Tensor[] parameters, Tensor inputs, Tensor? lengths, Tensor durations, Tensor? uniforms, "
-    "int leaves, int timesteps, int every, bool has_lstm, bool soft, "
-    "float pull, float tree_clip, float exploration, int entropy, bool final_tree"
+    "Tensor? places, Tensor? first_state, Tensor? first_cell, "
+    "int leaves, int timesteps, int every, bool has_lstm, bool soft, int join, "
+    "float pull, float tree_clip, float exploration, float top, float grid, float cell_bound, "
+    "int entropy, bool final_tree"
 )
 """What both directions need to know."""
+
+
+TENSORS = 8
+"""How many of them come first and are tensors."""
 
 
 class Given(NamedTuple):
@@ -183,14 +223,21 @@ class Given(NamedTuple):
     lengths: Tensor | None
     durations: Tensor
     uniforms: Tensor | None
+    places: Tensor | None
+    first_state: Tensor | None
+    first_cell: Tensor | None
     leaves: int
     timesteps: int
     every: int
     has_lstm: bool
     soft: bool
+    join: int
     pull: float
     tree_clip: float
     exploration: float
+    top: float
+    grid: float
+    cell_bound: float
     entropy: int
     final_tree: bool
 
@@ -205,25 +252,26 @@ class Given(NamedTuple):
     @property
     def longest_tape(self) -> int:
         """Floats of a tape in which every example runs to the end: a shape should not depend on values."""
-        batch = len(self.inputs)
-        whole = (self.sizes, batch, self.leaves, self.timesteps, self.every, self.soft, self.final_tree)
-        return _longest_tape(*whole)
+        batch, rows = int(self.inputs.shape[0]), int(self.inputs.shape[1])
+        form = (self.soft, self.join, self.grid, self.places is not None, self.final_tree)
+        return _longest_tape(self.sizes, batch, rows, self.leaves, self.timesteps, self.every, *form)
 
     def laid_out(self) -> Given:
         """The same with memory that the engine can walk through, every value checked."""
-        inputs, durations = self.inputs.contiguous(), self.durations.contiguous()
-        lengths = None if self.lengths is None else self.lengths.contiguous()
-        uniforms = None if self.uniforms is None else self.uniforms.contiguous()
-        check_finite("inputs", inputs)
-        check_range("durations", durations, 0, self.timesteps)
-        if lengths is not None:
-            check_range("lengths", lengths, 0, self.leaves)
-        if uniforms is not None:
-            check_finite("uniforms", uniforms)
         parameters = [parameter.contiguous() for parameter in self.parameters]
-        return self._replace(
-            parameters=parameters, inputs=inputs, durations=durations, lengths=lengths, uniforms=uniforms
-        )
+        tensors: tuple[Any, ...] = self[1:TENSORS]
+        dense: list[Any] = [None if tensor is None else tensor.contiguous() for tensor in tensors]
+        settings: tuple[Any, ...] = self[TENSORS:]
+        given = Given(parameters, *dense, *settings)
+        for name in ("inputs", "uniforms", "first_state", "first_cell"):
+            if (tensor := getattr(given, name)) is not None:
+                check_finite(name, tensor)
+        check_range("durations", given.durations, 0, self.timesteps)
+        if given.lengths is not None:
+            check_range("lengths", given.lengths, 0, self.inputs.shape[1])
+        if given.places is not None:
+            check_places(given.places, self.leaves)
+        return given
 
     def call(self, *, taped: bool) -> tuple[EpisodeCall, Any]:
         """The structure for the engine; what it points to beside tensors must be held until the call is over."""
@@ -231,28 +279,44 @@ class Given(NamedTuple):
         check_parameters(self.parameters, (lstm_ham_shapes if self.has_lstm else raw_ham_shapes)(sizes))
         addresses = pointers(self.parameters)
         call = EpisodeCall(
-            batch=len(self.inputs), leaves=self.leaves, timesteps=self.timesteps, every=self.every,
-            threads=torch.get_num_threads(), pull=self.pull, tree_clip=self.tree_clip,
-            exploration=self.exploration, entropy=self.entropy, least_entropy=LEAST_ENTROPY, taped=taped,
+            batch=len(self.inputs), leaves=self.leaves, rows=self.inputs.shape[1], timesteps=self.timesteps,
+            every=self.every, threads=torch.get_num_threads(), join=self.join, pull=self.pull,
+            tree_clip=self.tree_clip, exploration=self.exploration, top=self.top, grid=self.grid,
+            cell_bound=self.cell_bound, entropy=self.entropy, least_entropy=LEAST_ENTROPY, taped=taped,
             inputs=pointer(self.inputs), lengths=pointer(self.lengths), durations=pointer(self.durations),
-            uniforms=pointer(self.uniforms), parameters=addresses, **sizes._asdict(),
+            uniforms=pointer(self.uniforms), places=pointer(self.places), first_state=pointer(self.first_state),
+            first_cell=pointer(self.first_cell), parameters=addresses, **sizes.fields(),
         )  # fmt: skip
         return call, addresses
 
 
 @lru_cache(maxsize=256)
 def _longest_tape(
-    sizes: Sizes, batch: int, leaves: int, timesteps: int, every: int, soft: bool, final_tree: bool
+    sizes: Sizes,
+    batch: int,
+    rows: int,
+    leaves: int,
+    timesteps: int,
+    every: int,
+    soft: bool,
+    join: int,
+    grid: float,
+    placed: bool,
+    final_tree: bool,
 ) -> int:
     durations = (c_int64 * batch)(*[timesteps] * batch)
+    # Rows far from each other have the fewest ancestors in common.
+    places = (c_int64 * max(rows, 1))(*[row * leaves // rows for row in range(rows)]) if placed else None
     floats = 0
     # A single empty leaf makes every height of an empty subtree worth keeping.
-    for filled in (leaves, leaves - 1) if sizes.has_lstm else (0,):
+    for filled in (rows, min(rows, leaves - 1)) if sizes.has_lstm else (0,):
         lengths = (c_int64 * batch)(*[filled] * batch)
         call = EpisodeCall(
-            batch=batch, leaves=leaves, timesteps=timesteps, every=every, threads=1, taped=True,
-            durations=ctypes.addressof(durations), lengths=ctypes.addressof(lengths) if sizes.has_lstm else None,
-            tree=ctypes.addressof(durations) if final_tree else None, **sizes._asdict(),
+            batch=batch, leaves=leaves, rows=rows, timesteps=timesteps, every=every, threads=1, taped=True,
+            join=join, grid=grid, durations=ctypes.addressof(durations),
+            lengths=ctypes.addressof(lengths) if sizes.has_lstm else None,
+            places=None if places is None else ctypes.addressof(places),
+            tree=ctypes.addressof(durations) if final_tree else None, **sizes.fields(),
         )  # fmt: skip
         floats = max(floats, sizes_of(call, "soft" if soft else "episode")[0])
     return floats
@@ -326,21 +390,22 @@ def _backward(*arguments: Any) -> list[Tensor]:
 
 
 def _setup(ctx: Any, inputs: tuple, output: tuple) -> None:
-    parameters, *tensors = inputs[:5]
+    parameters, *tensors = inputs[:TENSORS]
     ctx.set_materialize_grads(False)
     ctx.mark_non_differentiable(*output[2:])
     if not inputs[-2]:
         ctx.mark_non_differentiable(output[1])
-    ctx.settings = inputs[5:-2]
+    ctx.settings = inputs[TENSORS:-2]
     ctx.save_for_backward(output[-1], *tensors, *parameters)
 
 
 def _gradient(ctx: Any, d_outputs: Tensor | None, d_turn_logits: Tensor | None, *_: Any) -> tuple:
-    nothing = (None,) * 16
+    nothing = (None,) * (len(Given._fields) + 1)
     if d_outputs is None and d_turn_logits is None:
         return None, *nothing
-    tape, inputs, lengths, durations, uniforms, *parameters = ctx.saved_tensors
-    common = (parameters, inputs, lengths, durations, uniforms, *ctx.settings)
+    tape, *saved = ctx.saved_tensors
+    tensors, parameters = saved[: TENSORS - 1], saved[TENSORS - 1 :]
+    common = (parameters, *tensors, *ctx.settings)
     return torch.ops.ham.episode_backward.default(*common, tape, d_outputs, d_turn_logits), *nothing
 
 
@@ -372,3 +437,6 @@ def register() -> None:
         return [torch.empty_like(parameter) for parameter in parameters]
 
     torch.library.register_autograd("ham::episode", _gradient, setup_context=_setup, lib=fragment)
+
+
+when_loaded(register)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from ctypes import c_int64, c_void_p
 from functools import cache
 from itertools import accumulate, pairwise
-from math import prod
+from math import inf, isfinite, prod
 from typing import NamedTuple
 
 import torch
@@ -87,6 +87,12 @@ class Sizes(NamedTuple):
     outputs: int
     depth: int
     has_lstm: bool
+    highway: bool = False
+    """Whether JOIN is a highway one, which has three networks instead of one."""
+
+    def fields(self) -> dict[str, int]:
+        """Those of an `EpisodeCall`."""
+        return {name: value for name, value in self._asdict().items() if name != "highway"}
 
 
 def mlp_shapes(
@@ -102,9 +108,14 @@ def mlp_shapes(
 Shapes = tuple[tuple[str, tuple[int, ...]], ...]
 
 
+def _join_shapes(width: int, hidden: int, depth: int, highway: bool) -> list[tuple[str, tuple[int, ...]]]:
+    names = ["join candidate", "join gate", "join side"] if highway else ["join"]
+    return [shape for name in names for shape in mlp_shapes(name, 2 * width, width, hidden, depth)]
+
+
 def _memory_shapes(s: Sizes) -> list[tuple[str, tuple[int, ...]]]:
     return [
-        *mlp_shapes("join", 2 * s.width, s.width, s.hidden, s.depth),
+        *_join_shapes(s.width, s.hidden, s.depth, s.highway),
         *mlp_shapes("search", s.width + s.query, 1, s.hidden, s.depth),
         *mlp_shapes("candidate", s.width + s.query, s.width, s.hidden, s.depth),
         *mlp_shapes("gate", s.width + s.query, s.width, s.hidden, s.depth),
@@ -113,12 +124,14 @@ def _memory_shapes(s: Sizes) -> list[tuple[str, tuple[int, ...]]]:
 
 def lstm_ham_sizes(parameters: Sequence[Tensor]) -> Sizes:
     """The widths of an LSTM+HAM, read off its parameters, which are checked."""
-    depth = depth_from(len(parameters), {16: 1, 26: 2}, "LSTM+HAM")
-    gates, width = matrix("lstm weight_ih", parameters[10 * depth])
+    depth, highway = depth_from(
+        len(parameters), {16: (1, False), 26: (2, False), 20: (1, True), 34: (2, True)}, "LSTM+HAM"
+    )
+    gates, width = matrix("lstm weight_ih", parameters[(14 if highway else 10) * depth])
     bits = matrix("embed weight 1", parameters[0])[1]
     outputs = matrix("output weight", parameters[-2])[0]
     hidden = parameters[0].shape[0] if depth == 2 else 0
-    sizes = Sizes(bits, width, gates // 4, hidden, outputs, depth, True)
+    sizes = Sizes(bits, width, gates // 4, hidden, outputs, depth, True, highway)
     check_parameters(parameters, lstm_ham_shapes(sizes))
     return sizes
 
@@ -139,12 +152,14 @@ def lstm_ham_shapes(s: Sizes) -> Shapes:
 
 def raw_ham_sizes(parameters: Sequence[Tensor]) -> Sizes:
     """The widths of a raw HAM, read off its parameters, which are checked."""
-    depth = depth_from(len(parameters), {10: 1, 20: 2}, "raw HAM")
+    depth, highway = depth_from(
+        len(parameters), {10: (1, False), 20: (2, False), 14: (1, True), 28: (2, True)}, "raw HAM"
+    )
     first, pair = matrix("join weight 1", parameters[0])
     width = pair // 2
-    query = matrix("search weight 1", parameters[2 * depth])[1] - width
+    query = matrix("search weight 1", parameters[(6 if highway else 2) * depth])[1] - width
     outputs = matrix("output weight", parameters[-2])[0]
-    sizes = Sizes(query, width, query, first if depth == 2 else 0, outputs, depth, False)
+    sizes = Sizes(query, width, query, first if depth == 2 else 0, outputs, depth, False, highway)
     check_parameters(parameters, raw_ham_shapes(sizes))
     return sizes
 
@@ -154,7 +169,8 @@ def raw_ham_shapes(s: Sizes) -> Shapes:
     return (*_memory_shapes(s), *mlp_shapes("output", s.width, s.outputs, s.hidden, s.depth))
 
 
-def depth_from(count: int, depths: dict[int, int], model: str) -> int:
+def depth_from(count: int, depths: dict[int, tuple[int, bool]], model: str) -> tuple[int, bool]:
+    """How deep its networks are, and whether JOIN is a highway one."""
     if count not in depths:
         raise InputError(f"{model} has {' or '.join(map(str, depths))} parameter tensors, got {count}")
     return depths[count]
@@ -199,6 +215,33 @@ def padded(inputs: Tensor, leaves: int) -> Tensor:
     """One row for every leaf; as they are, uncopied, where there are as many."""
     missing = leaves - inputs.shape[1]
     return nn.functional.pad(inputs, (0, 0, 0, missing)) if missing else inputs
+
+
+JOINS = ("rectified", "normalised", "highway")
+"""In the order of HamJoin."""
+
+
+def check_bounds(highway: bool, join: str, top: float, grid: int, cell_bound: float) -> None:
+    if join not in JOINS:
+        raise InputError(f"join must be one of {', '.join(JOINS)}, got {join!r}")
+    if highway != (join == "highway"):
+        raise InputError(
+            f"the parameters are {'' if highway else 'not '}a highway JOIN's, but join is {join!r}"
+        )
+    if top != 0 and not 1 <= top < inf:
+        raise InputError(f"top must be 0 or at least 1, got {top}")
+    if not 0 <= grid <= 1 << 20 or grid & (grid - 1):
+        raise InputError(f"grid must be 0 or a power of two up to {1 << 20:,}, got {grid}")
+    if not (isfinite(cell_bound) and cell_bound >= 0):
+        raise InputError(f"cell_bound must be finite and not negative, got {cell_bound}")
+
+
+def check_places(places: Tensor, leaves: int) -> None:
+    """Refuse places that are not different leaves in ascending order."""
+    if places.numel():
+        check_range("places", places, 0, leaves - 1)
+        if bool((places.diff() < 1).any()):
+            raise InputError(f"places must be different leaves from 0 to {leaves - 1} in ascending order")
 
 
 def needs_tape(*tensors: Tensor) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import threading
+from collections.abc import Callable
 from ctypes import c_int64
 from dataclasses import dataclass
 
@@ -24,6 +25,7 @@ class Engine:
 _lock = threading.Lock()
 _engine: Engine | None = None
 _failure: str | None = None
+_afterwards: list[Callable[[], None]] = []
 
 
 def engine() -> Engine:
@@ -33,7 +35,8 @@ def engine() -> Engine:
         if _engine is None and _failure is None:
             try:
                 _engine = _load()
-                _register_operations()
+                for register in _afterwards:
+                    register()
             except compiler.BuildError as error:
                 _failure = str(error)
         if _engine is None:
@@ -85,11 +88,11 @@ def _load() -> Engine:
     return Engine(calls, build)
 
 
-def _register_operations() -> None:
-    from ham.ops.native import accesses, episodes, sequences
-
-    for module in (accesses, episodes, sequences):
-        module.register()
+def when_loaded(register: Callable[[], None]) -> None:
+    """Have operations registered with PyTorch that the library stands behind, once it is there."""
+    _afterwards.append(register)
+    if _engine is not None:
+        register()
 
 
 def buffer(floats: int) -> Tensor:

@@ -36,7 +36,7 @@ from ham.ops.native.layout import (
     pointers_into,
     sizes_of,
 )
-from ham.ops.native.library import buffer, loaded, why_not
+from ham.ops.native.library import buffer, loaded, when_loaded, why_not
 from ham.ops.native.structures import DecoderCall, ReaderCall, SequenceCall
 
 
@@ -431,6 +431,9 @@ def register() -> None:
     torch.library.register_autograd(
         "ham::write_symbols", _write_gradient, setup_context=_save_write, lib=fragment
     )
+
+
+when_loaded(register)
 
 
 class Sizes(NamedTuple):

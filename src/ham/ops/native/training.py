@@ -56,7 +56,18 @@ class Gradient:
     """
 
     def __init__(
-        self, weights: Tensor, gradient: Tensor, sizes: Sizes, every: int, options: Options, pull: float = 0.0
+        self,
+        weights: Tensor,
+        gradient: Tensor,
+        sizes: Sizes,
+        every: int,
+        options: Options,
+        *,
+        pull: float = 0.0,
+        join: str = "rectified",
+        top: float = 0.0,
+        grid: int = 0,
+        cell_bound: float = 0.0,
     ):
         self.calls = loaded()
         self.sizes, self.every, self.options = sizes, every, options
@@ -71,9 +82,12 @@ class Gradient:
             raise InputError(f"every must be between 1 and {LARGEST:,}, got {every}")
         self.held = weights, gradient
         self.call = call = GradientCall()
-        for name, value in sizes._asdict().items():
+        for name, value in sizes.fields().items():
             setattr(call.episode, name, value)
+        layout.check_bounds(sizes.highway, join, top, grid, cell_bound)
         call.episode.every, call.episode.pull = every, pull
+        call.episode.join, call.episode.top = layout.JOINS.index(join), top
+        call.episode.grid, call.episode.cell_bound = grid, cell_bound
         self.pointers = [layout.pointers_into(vector.data_ptr(), starts) for vector in (weights, gradient)]
         call.episode.parameters, call.episode.d_parameters = self.pointers
         options.fill(call.objective)
@@ -94,19 +108,30 @@ class Gradient:
         leaves: int,
         reinforce: float,
         exploration: float,
+        places: Tensor | None = None,
+        start: tuple[Tensor, Tensor] | None = None,
     ) -> tuple[float, float, float, float, float]:
         """Fills the gradient; loss, cross-entropy, mean entropy, share of wrong examples, norm.
 
-        `asked` is how many of the symbols of `targets` each example runs for.
+        `asked` is how many of the symbols of `targets` each example runs for; `places` and `start` are as in
+        `native.EpisodeOptions`.
         """
         sizes, call = self.sizes, self.call
         if not (isinstance(counted, Tensor) and counted.dim() == 2 and counted.numel()):
             raise InputError(f"counted must be [batch, symbols], got {getattr(counted, 'shape', counted)}")
         batch, symbols = counted.shape
         timesteps = symbols * self.every
-        slots = leaves if sizes.has_lstm else timesteps
+        slots = inputs.shape[1] if sizes.has_lstm and inputs.dim() == 3 else timesteps
         if inputs.dim() == 3 and inputs.shape[1] != slots:
             inputs = layout.padded(inputs, slots).contiguous()
+        if sizes.has_lstm:
+            if slots > leaves:
+                raise InputError(f"{slots} items do not fit into a memory of {leaves} leaves")
+            if places is not None:
+                layout.check_laid_out("places", places, (slots,), torch.int64)
+                layout.check_places(places, leaves)
+        elif places is not None or start is not None:
+            raise InputError("places and start are for LSTM+HAM")
         if self.options.baseline == "leave-one-out" and (self.options.runs < 2 or batch % self.options.runs):
             raise InputError(
                 f"leave-one-out needs at least two runs that divide the batch, "
@@ -122,10 +147,16 @@ class Gradient:
         )
         for name, tensor, shape, dtype in given:
             layout.check_laid_out(name, tensor, shape, dtype)
+        for part in start or ():
+            layout.check_laid_out("start", part, (batch, sizes.query))
         durations = asked * self.every if self.every > 1 else asked
 
         episode, objective = call.episode, call.objective
-        episode.batch, episode.leaves, episode.timesteps = batch, leaves, timesteps
+        episode.batch, episode.leaves, episode.rows, episode.timesteps = batch, leaves, slots, timesteps
+        episode.places = None if places is None else places.data_ptr()
+        episode.first_state, episode.first_cell = (
+            [part.data_ptr() for part in start] if start else (None, None)
+        )
         episode.threads = torch.get_num_threads()
         episode.inputs, episode.lengths = inputs.data_ptr(), lengths.data_ptr()
         episode.durations, episode.uniforms = durations.data_ptr(), uniforms.data_ptr()
@@ -137,10 +168,12 @@ class Gradient:
             self.workspace = buffer(needed + needed // 4)
             needed = self._run()
         if needed:
-            layout.check_range("lengths", lengths, 0, leaves)
+            layout.check_range("lengths", lengths, 0, slots)
             layout.check_range("asked", asked, 0, symbols)
             layout.check_finite("inputs", inputs)
             layout.check_finite("uniforms", uniforms)
+            for part in start or ():
+                layout.check_finite("start", part)
             raise RuntimeError(f"the engine refused a batch for no reason that was found ({needed})")
         if not isfinite(call.terms[0]):
             layout.check_finite("targets", targets)

@@ -1,0 +1,113 @@
+"""In what tree, and from what state, a batch is practised: short inputs in tall trees, controllers that start anywhere.
+
+A tree taller than any trained on looks like none of them, and so does a controller after a thousand timesteps. What
+is bounded can be covered by short inputs: their rows lie at random leaves of a tall tree, so that every height has
+full, sparse and empty halves, and the controller starts from any state inside its bound.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Int
+from numpy import ndarray
+
+from ham.config import Run
+from ham.models import Start
+from ham.tasks import Batch, Task
+from ham.train.schedule import Phase
+
+
+@dataclass(frozen=True)
+class Conditions:
+    """Shares of batches in taller trees, of examples with other first states, of hard cases; none is the paper."""
+
+    tall: float = 0.0
+    tallest: int = 0
+    anywhere: float = 0.0
+    cells: int = 0
+    bound: float = 0.0
+    hard: float = 0.0
+
+    @classmethod
+    def of(cls, run: Run, phase: Phase, longest: int) -> Conditions:
+        """Those of a phase of a run, where the longest inputs have so many rows."""
+        settings = run.end if phase == "finish" else run.main
+        return cls(
+            tall=settings.tall if longest >= settings.tall_from else 0.0,
+            tallest=run.data.tallest,
+            anywhere=settings.anywhere,
+            cells=run.model.cells,
+            bound=run.model.cell_bound,
+            hard=settings.hard,
+        )
+
+    @property
+    def any(self) -> bool:
+        """Whether anything is harder than the paper has it."""
+        return bool(self.tall or self.anywhere or self.hard)
+
+    def always(self) -> Conditions:
+        """The same in all batches and examples, if it is in any."""
+        return replace(self, tall=float(self.tall > 0), anywhere=float(self.anywhere > 0))
+
+    def surroundings(
+        self, rng: np.random.Generator, drawn: Batch, leaves: int, task: Task, runs: int = 1
+    ) -> tuple[int, dict[str, Any]]:
+        """Leaves of a batch's tree, and what the model has to be told beside: `places` and `start`, if any."""
+        told: dict[str, Any] = {}
+        leaves, places = self.tree(rng, drawn.inputs.shape[1], leaves, online=task.online)
+        if places is not None:
+            told["places"] = torch.from_numpy(places)
+        if (start := self.start(rng, len(drawn), runs)) is not None:
+            told["start"] = start
+        return leaves, told
+
+    def tree(
+        self, rng: np.random.Generator, rows: int, leaves: int, *, online: bool
+    ) -> tuple[int, Int[ndarray, "rows"] | None]:
+        """How many leaves a batch's tree has, and where its rows are; the same for all examples.
+
+        What is empty in all of them is computed once, so a taller tree costs little more. A memory that has fewer
+        leaves than rows, which only a data structure can, is to be filled, and stays as it is.
+        """
+        doublings = (self.tallest // leaves).bit_length() - 1
+        if rows > leaves or not self.tall or doublings < 1 or rng.random() >= self.tall:
+            return leaves, None
+        leaves <<= int(rng.integers(1, doublings, endpoint=True))
+        if online:
+            return leaves, None
+        if rng.random() < 0.5:
+            return leaves, np.array(scattered(rng, rows, leaves), np.int64)
+        return leaves, np.arange(rows) + rng.integers(leaves - rows, endpoint=True)
+
+    def start(self, rng: np.random.Generator, inputs: int, runs: int = 1) -> Start | None:
+        """First states: anywhere inside the bound in a share of the inputs, the same in all runs of one."""
+        if not self.anywhere:
+            return None
+        shape = (inputs, self.cells)
+        moved = rng.random((inputs, 1)) < self.anywhere
+        cell = (rng.random(shape) * 2 - 1) * self.bound * moved
+        state = rng.random(shape) * np.tanh(cell)
+        both = (np.repeat(part.astype(np.float32), runs, 0) for part in (state, cell))
+        return Start(*(torch.from_numpy(part) for part in both))
+
+
+PLAIN = Conditions()
+"""Trees as small as the input, controllers that start at zero."""
+
+
+def scattered(rng: np.random.Generator, rows: int, leaves: int, first: int = 0) -> list[int]:
+    """Leaves for so many rows in a subtree: at each node some go left, some right, or as many as can go one way.
+
+    So there are full, empty and sparse halves, and rows next to each other, at every height.
+    """
+    if rows in (0, leaves):
+        return list(range(first, first + rows))
+    half = leaves // 2
+    least, most = max(rows - half, 0), min(rows, half)
+    left = (least, most, int(rng.integers(least, most, endpoint=True)))[int(rng.integers(3))]
+    return scattered(rng, left, half, first) + scattered(rng, rows - left, half, first + half)
