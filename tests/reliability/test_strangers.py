@@ -358,3 +358,31 @@ def test_bytes_are_counted_before_they_are_read(tmp_path):
     assert read_bytes(tmp_path / "x", 11) == bytes(11)
     with pytest.raises(InputError, match="has 11 bytes; at most 10 are read"):
         read_bytes(tmp_path / "x", 10)
+
+
+class TestLinks:
+    """A folder's links lead nowhere."""
+
+    @pytest.mark.parametrize("name", [".lock", STATE, METRICS, CHECKPOINT])
+    def test_a_file_outside_is_not_changed(self, folder, tmp_path, capsys, name):
+        tensors, progress = folder.read_state()
+        folder.write_state(tensors, {**progress, "phase": "main"})
+        longer = json.loads(RUN.to_json())
+        longer["training"]["epochs"] = 3
+        (folder.path / CONFIG).write_text(json.dumps(longer))
+        outside = tmp_path / "thesis"
+        was = (folder.path / name).read_bytes() or b"years of work"
+        outside.write_bytes(was)
+        (folder.path / name).unlink()
+        (folder.path / name).symlink_to(outside)
+        code = main(["train", "--resume", str(folder.path), "--backend", "reference"])
+        said = capsys.readouterr().err
+        # A run that finds no better weights has no new checkpoint to write.
+        assert (code, said.count("\n")) == (2, 1) or (code, name) == (0, CHECKPOINT)
+        assert outside.read_bytes() == was
+
+    def test_a_pipe_as_lock_is_not_waited_for(self, folder, capsys):
+        (folder.path / ".lock").unlink()
+        os.mkfifo(folder.path / ".lock")
+        assert main(["train", "--resume", str(folder.path)]) == 2
+        assert ".lock is not an ordinary file" in capsys.readouterr().err

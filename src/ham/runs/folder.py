@@ -22,10 +22,10 @@ from torch import Tensor
 
 from ham.config import FORMAT, Run
 from ham.core.errors import InputError
-from ham.core.files import read_json, read_text, write_whole
+from ham.core.files import open_lock, read_json, read_text, write_whole
 from ham.runs.checkpoint import CHECKPOINT, read_tensors, save_checkpoint, to_bytes
 
-CONFIG, METRICS, STATE = "config.json", "metrics.jsonl", "state.safetensors"
+CONFIG, METRICS, STATE, LOCK = "config.json", "metrics.jsonl", "state.safetensors", ".lock"
 RECORD = {"epoch": int, "phase": str, "longest": int, "best": bool}
 RECORD |= dict.fromkeys(("error", "bit_error", "loss", "train_error", "entropy", "seconds"), float)
 """What is read again of an epoch's record, and its type."""
@@ -70,7 +70,7 @@ class RunFolder:
             yield
             return
         try:
-            lock = (self.path / ".lock").open("w")
+            lock = open_lock(self.path / LOCK)
         except OSError as error:
             raise InputError(f"cannot write into {self.path}: {error.strerror}") from None
         with lock:
