@@ -13,10 +13,11 @@ from __future__ import annotations
 import fcntl
 import json
 import math
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from torch import Tensor
 
@@ -35,6 +36,14 @@ def quality(record: Mapping[str, Any]) -> tuple[int, float, float]:
     """How epochs, and runs, are compared: longer inputs first, then error, then loss."""
     loss = record["loss"] if math.isfinite(record["loss"]) else math.inf
     return record["longest"], -record["error"], -loss
+
+
+def _lock_at_once(file: BinaryIO) -> bool:
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    return True
 
 
 class RunFolder:
@@ -61,10 +70,10 @@ class RunFolder:
         return Run.from_json(read_text(path), str(path))
 
     @contextmanager
-    def locked(self) -> Iterator[None]:
+    def locked(self, patience: float = 0.0) -> Iterator[None]:
         """Hold the folder for one training process; the system lets go of it if the process dies.
 
-        Who holds it already goes on holding it.
+        Who holds it already goes on holding it. `patience` is for a process that is still dying, in seconds.
         """
         if self._held:
             yield
@@ -74,10 +83,11 @@ class RunFolder:
         except OSError as error:
             raise InputError(f"cannot write into {self.path}: {error.strerror}") from None
         with lock:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError:
-                raise InputError(f"another process is training in {self.path}") from None
+            until = time.monotonic() + patience
+            while not _lock_at_once(lock):
+                if time.monotonic() >= until:
+                    raise InputError(f"another process is training in {self.path}")
+                time.sleep(0.2)
             self._tidy()
             self._held = True
             try:
