@@ -10,9 +10,12 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 import os
 import platform
 import shutil
+import signal
+import stat
 import subprocess
 import tempfile
 import time
@@ -20,6 +23,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+
+from ham.core.errors import InputError
+from ham.core.files import open_lock
+from ham.core.processes import guarded
 
 SOURCES = Path(__file__).parent / "csrc"
 # No -ffast-math: a NaN or an infinity must come out as one. Fusing multiply-adds is wanted.
@@ -34,6 +41,12 @@ SANITIZE = (
     "-fsanitize=address,undefined",
     "-fno-sanitize-recover=all",
 )
+SECONDS_TO_BUILD = 600.0
+"""For a compiler, or for another process that builds the same; then the engine is given up."""
+SECONDS_IN_SILENCE = 5.0
+"""Then it is said what is waited for."""
+
+_log = logging.getLogger("ham")
 
 
 class BuildError(Exception):
@@ -61,16 +74,17 @@ def build() -> Build:
     flags = FLAGS + (SANITIZE if os.environ.get("HAM_SANITIZE") == "1" else ())
     folder = cache_folder()
     file = folder / f"engine-{_key(version, flags)}.so"
+    _require_own(folder, file)
     if (seconds := _seconds_if_intact(file)) is not None:
         return Build(file, compiler, version, flags, seconds, cached=True)
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         with _locked(file.with_suffix(".lock")):
             # Another process may have built it while this one waited.
             if (seconds := _seconds_if_intact(file)) is not None:
                 return Build(file, compiler, version, flags, seconds, cached=True)
             seconds = _compile(compiler, flags, file)
-    except OSError as error:
+    except (OSError, InputError) as error:
         raise BuildError(
             f"the cache {folder} cannot be used ({error}); set HAM_CACHE to another folder"
         ) from None
@@ -91,7 +105,23 @@ def find_compiler() -> str:
 def cache_folder() -> Path:
     if folder := os.environ.get("HAM_CACHE"):
         return Path(folder)
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "ham"
+    try:
+        return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "ham"
+    except RuntimeError:
+        raise BuildError("there is no home folder for the cache; set HAM_CACHE to a folder") from None
+
+
+def _require_own(*paths: Path) -> None:
+    """Refuse to load code that somebody else may have put there."""
+    for path in paths:
+        try:
+            found = path.stat()
+        except OSError:
+            continue
+        if found.st_uid not in (os.geteuid(), 0):
+            raise BuildError(f"{path} belongs to another user; set HAM_CACHE to a folder of your own")
+        if found.st_mode & stat.S_IWOTH:
+            raise BuildError(f"{path} may be written by everybody; set HAM_CACHE to a folder of your own")
 
 
 def _key(version: str, flags: tuple[str, ...]) -> str:
@@ -114,7 +144,10 @@ def _cpu() -> tuple[str, ...]:
 
 def _compile(compiler: str, flags: tuple[str, ...], file: Path) -> float:
     started = time.perf_counter()
-    with tempfile.TemporaryDirectory(dir=file.parent) as folder:
+    prefix = f".{file.stem}."
+    for left in file.parent.glob(f"{prefix}*"):
+        shutil.rmtree(left, ignore_errors=True)  # who was killed there held the lock that we hold now
+    with tempfile.TemporaryDirectory(prefix=prefix, dir=file.parent) as folder:
         fresh = Path(folder) / file.name
         sources = sorted(str(source) for source in SOURCES.glob("*.cpp"))
         _run([compiler, *flags, *sources, "-o", str(fresh)])
@@ -143,18 +176,39 @@ def _locked(file: Path) -> Iterator[None]:
         import fcntl
     except ImportError:
         raise BuildError("the native engine needs a POSIX system") from None
-    with file.open("w") as handle:
-        fcntl.flock(handle, fcntl.LOCK_EX)
+    with open_lock(file) as handle:
+        for seconds in _slices(f"another process that builds the engine and holds {file}"):
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                time.sleep(seconds)
         yield
 
 
+def _slices(what: str) -> Iterator[float]:
+    """Times to wait for something, one after the other; says what it is, and gives up in the end."""
+    began = time.monotonic()
+    said = False
+    while (spent := time.monotonic() - began) < SECONDS_TO_BUILD:
+        if spent > SECONDS_IN_SILENCE and not said:
+            said = True
+            _log.warning("waiting for %s, %.0f s at most", what, SECONDS_TO_BUILD - spent)
+        yield 0.5
+    raise BuildError(f"gave up waiting for {what} after {SECONDS_TO_BUILD:.0f} s")
+
+
 def _run(command: list[str]) -> str:
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-    except OSError as error:
-        raise BuildError(f"the C++ compiler {command[0]} could not be run: {error.strerror}") from None
-    if done.returncode:
-        lines = done.stderr.splitlines()
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with guarded(command, signal.SIGKILL, text=True, errors="replace", **pipes) as process:
+        for seconds in _slices(f"the C++ compiler {command[0]}"):
+            try:
+                said, complaint = process.communicate(timeout=seconds)
+                break
+            except subprocess.TimeoutExpired:
+                continue
+    if process.returncode:
+        lines = complaint.splitlines()
         errors = [line for line in lines if "error" in line] or lines or ["no message"]
         raise BuildError(f"{command[0]} failed: {errors[0].strip()}")
-    return done.stdout or done.stderr or "unknown version"
+    return said or complaint or "unknown version"

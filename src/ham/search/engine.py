@@ -26,7 +26,7 @@ from typing import Any
 
 from ham.core.errors import InputError
 from ham.core.files import read_text
-from ham.search.plan import ERROR, Outcome, Plan, SearchFolder, TrialFolder, outcomes, standings
+from ham.search.plan import ERROR, Outcome, Plan, SearchFolder, outcomes, standings
 from ham.search.screen import Board
 
 LOST_WORKERS = 5
