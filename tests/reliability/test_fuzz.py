@@ -17,11 +17,11 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ham import cli, runs, tasks
-from ham.cli import one_line
+from ham import runs, tasks
 from ham.cli.solve import _questions
 from ham.config import Architecture, Run, Training
 from ham.core.errors import InputError
+from ham.core.text import LONGEST_MESSAGE, one_line
 from ham.runs import CHECKPOINT, METRICS, STATE, RunFolder
 from ham.search import plan as plans
 from ham.search import space as spaces
@@ -44,7 +44,7 @@ def refusals() -> Iterator[None]:
     except InputError as error:
         said = one_line(str(error))
         assert said
-        assert len(said) <= cli.LONGEST_MESSAGE
+        assert len(said) <= LONGEST_MESSAGE
 
 
 @pytest.fixture(scope="module")

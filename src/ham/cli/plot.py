@@ -8,6 +8,7 @@ from typing import Annotated, Any
 from tyro.conf import arg
 
 from ham.core.errors import InputError
+from ham.core.text import visible
 
 PLOTTING = 5
 """Keeps the examples of plots apart from those of training, validation and tests."""
@@ -51,7 +52,7 @@ def plot(
     }
     for name, figure in figures.items():
         for path in plots.save(figure, out, name):
-            print(path)
+            print(visible(path))
 
 
 def measured(path: Path, sizes: tuple[int, ...], examples: int) -> list[Any]:

@@ -14,6 +14,7 @@ from tyro.conf import arg
 from ham.cli import engine
 from ham.cli.arguments import Backend, optional
 from ham.core.errors import InputError
+from ham.core.text import visible
 
 if TYPE_CHECKING:
     from ham.reproduce.complexity import Cost
@@ -99,17 +100,17 @@ def reproduce(
     if missing:
         print(f"Not shipped yet: {', '.join(sorted(missing))}.")
     tables.write(out, found, costs, seed)
-    print(f"Written to {out}: tables.md, tables.tex, results.json.")
+    print(f"Written to {visible(out)}: tables.md, tables.tex, results.json.")
     if importlib.util.find_spec("matplotlib") is None:
         print("Plots and the page need matplotlib: pip install 'ham-memory[view]'.")
     else:
-        print(f"To look at: {tables.write_report(out, found, texts, models, note)}")
+        print(f"To look at: {visible(tables.write_report(out, found, texts, models, note))}")
     if document is not None:
         from ham.reproduce.document import write_document
 
         with terminal.counting("lengths", len(pairs)) as count:
             write_document(document, pairs, texts, note, seed, count)
-        print(f"All results: {document}")
+        print(f"All results: {visible(document)}")
 
 
 def _complexity() -> list[Cost]:
@@ -141,7 +142,7 @@ def _figure(out: Path) -> None:
         ("node", "right side told by the coordinate", "by its sign alone", "by guessing"),
         [(str(node), *(terminal.percent(100 * by[node]) for by in verdicts)) for node in verdicts[0]],
     )
-    print(f"\nWritten to {out}: analysis.png, analysis.svg.")
+    print(f"\nWritten to {visible(out)}: analysis.png, analysis.svg.")
 
 
 def _trained(pairs: Sequence[tuple[Column, str]], seeds: int, folder: Path, workers: int) -> dict[str, Path]:
@@ -157,9 +158,8 @@ def _trained(pairs: Sequence[tuple[Column, str]], seeds: int, folder: Path, work
     todo = [job for job in jobs if not job.done]
     if todo:
         seconds, unknown = retrain.estimate(todo, workers)
-        print(
-            f"{len(todo)} of {len(jobs)} runs to train in {folder}, {workers} at a time: about {_time(seconds)}."
-        )
+        there = f"{len(todo)} of {len(jobs)} runs to train in {visible(folder)}"
+        print(f"{there}, {workers} at a time: about {_time(seconds)}.")
         if unknown:
             print(f"Not counted, for want of a log: {', '.join(unknown)}.")
         with terminal.counting("runs", len(todo)) as count:

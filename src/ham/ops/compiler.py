@@ -20,7 +20,7 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -69,10 +69,9 @@ class Build:
 
 def build() -> Build:
     """The engine for this machine, from the cache or freshly compiled."""
-    compiler = find_compiler()
+    folder, compiler = cache_folder(), find_compiler()
     version = _run([compiler, "--version"]).splitlines()[0]
     flags = FLAGS + (SANITIZE if os.environ.get("HAM_SANITIZE") == "1" else ())
-    folder = cache_folder()
     file = folder / f"engine-{_key(version, flags)}.so"
     _require_own(folder, file)
     if (seconds := _seconds_if_intact(file)) is not None:
@@ -200,13 +199,14 @@ def _slices(what: str) -> Iterator[float]:
 
 def _run(command: list[str]) -> str:
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    with guarded(command, signal.SIGKILL, text=True, errors="replace", **pipes) as process:
-        for seconds in _slices(f"the C++ compiler {command[0]}"):
-            try:
-                said, complaint = process.communicate(timeout=seconds)
-                break
-            except subprocess.TimeoutExpired:
-                continue
+    try:
+        with guarded(command, signal.SIGKILL, text=True, errors="replace", **pipes) as process:
+            for seconds in _slices(f"the C++ compiler {command[0]}"):
+                with suppress(subprocess.TimeoutExpired):
+                    said, complaint = process.communicate(timeout=seconds)
+                    break
+    except OSError as error:
+        raise BuildError(f"the C++ compiler {command[0]} could not be run: {error.strerror}") from None
     if process.returncode:
         lines = complaint.splitlines()
         errors = [line for line in lines if "error" in line] or lines or ["no message"]

@@ -24,6 +24,7 @@ from torch import Tensor
 from ham.config import FORMAT, Run
 from ham.core.errors import InputError
 from ham.core.files import open_lock, read_json, read_text, write_whole
+from ham.core.text import shell_word
 from ham.runs.checkpoint import CHECKPOINT, read_tensors, save_checkpoint, to_bytes
 
 CONFIG, METRICS, STATE, LOCK = "config.json", "metrics.jsonl", "state.safetensors", ".lock"
@@ -62,7 +63,8 @@ class RunFolder:
         # Two that begin at once must not both find it empty.
         with self.locked():
             if (self.path / CONFIG).exists():
-                raise InputError(f"{self.path} already holds a run; continue it with --resume {self.path}")
+                again = f"continue it with --resume {shell_word(self.path)}"
+                raise InputError(f"{self.path} already holds a run; {again}")
             write_whole(self.path / CONFIG, run.to_json().encode())
 
     def run(self) -> Run:

@@ -21,6 +21,7 @@ from ham import tasks
 from ham.config import FORMAT, Run
 from ham.core.errors import InputError
 from ham.core.files import read_text, write_whole
+from ham.core.text import shell_word, visible
 from ham.core.tree import capacity_for
 from ham.runs import CONFIG, RunFolder, quality
 from ham.search import space as spaces
@@ -136,7 +137,9 @@ class SearchFolder:
 
     def refuse_if_taken(self) -> None:
         if (self.path / PLAN).exists():
-            raise InputError(f"{self.path} already holds a search; continue it with --resume {self.path}")
+            raise InputError(
+                f"{self.path} already holds a search; continue it with --resume {shell_word(self.path)}"
+            )
 
     def begin(self, plan: Plan) -> None:
         self.refuse_if_taken()
@@ -204,6 +207,11 @@ class Outcome:
     records: tuple[dict[str, Any], ...]
     """What its run's `metrics.jsonl` holds, a record an epoch."""
     message: str = ""
+
+    @property
+    def last_words(self) -> str:
+        """The last line of what went wrong, which in a traceback is what it is about."""
+        return visible((self.message.strip().splitlines() or [""])[-1])
 
     @property
     def ended(self) -> bool:
