@@ -4,7 +4,7 @@ import json
 import typing
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given, reject, settings
 from hypothesis import strategies as st
 
 from ham import tasks
@@ -54,7 +54,10 @@ def test_a_run_survives_json(task, model, training, seed):
         training = dataclasses.replace(training, pull=0.0)
     if not model.soft:
         training = dataclasses.replace(training, tree_clip=0.0, in_order=0.0)
-    run = Run(task, model, training, seed)
+    try:
+        run = Run(task, model, training, seed)
+    except InputError:
+        reject()  # more than any machine has
     text = run.to_json()
     assert Run.from_json(text, "here") == run
     assert Run.from_json(text, "here").to_json() == text

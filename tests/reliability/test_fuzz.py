@@ -192,7 +192,7 @@ def test_files_of_questions(tmp_path, name, data):
     path = Path(tmp_path / "questions")
     path.write_bytes(data.draw(spoilt_bytes(content)) if data.draw(st.booleans()) else content)
     with refusals():
-        for question in _questions(task, str(path), kind):
+        for question, _ in _questions(task, str(path), kind):
             task.show(question)
             task.show_answer(task.solve(question))
 

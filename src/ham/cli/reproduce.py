@@ -63,7 +63,7 @@ def reproduce(
         threads: threads to run on, or with --train runs side by side; by default one for each core.
     """
     from ham.cli import terminal
-    from ham.cli.evaluate import fresh_seed
+    from ham.cli.evaluate import chosen_seed
     from ham.reproduce import tables
 
     cores = threads or os.cpu_count() or 1
@@ -75,7 +75,7 @@ def reproduce(
         raise InputError("--document is about the shipped models, which --train does not use")
     pairs = tables.wanted(table, task.replace("-", "_") if task else None, model)
     models = _trained(pairs, seeds, out / TRAINING, cores) if train else tables.shipped_models()
-    seed = fresh_seed() if seed is None else seed
+    seed = chosen_seed(seed)
     found: list[tables.Cell] = []
     missing: set[str] = set()
     with terminal.counting("cells", len(pairs) * len(tables.SPLITS)) as count:

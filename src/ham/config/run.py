@@ -21,10 +21,13 @@ FORMAT = 1
 
 LARGEST = {"cells": 1 << 10, "size": 1 << 10, "hidden": 1 << 10, "every": 1 << 6}
 LARGEST |= {"batch": 1 << 16, "start": 1 << 20, "leaves": 1 << 20}
-LARGEST |= dict.fromkeys(("runs", "epochs", "batches", "validation", "patience"), 1 << 31)
+LARGEST |= dict.fromkeys(("runs", "batches", "validation", "patience"), 1 << 31)
+LARGEST |= {"epochs": 100_000}  # as many records of epochs as can be read again
 """Of each setting. A run's file may come from elsewhere, and must not ask for more than any machine has."""
 LARGEST_MEMORY = 1 << 25
 """Numbers in the leaves of one memory, size × leaves."""
+LARGEST_STEP = 1 << 28
+"""Numbers that a batch keeps for its gradient."""
 
 Kind = Literal["lstm+ham", "raw-ham", "lstm", "lstm+a"]
 WITH_A_TREE = ("lstm+ham", "raw-ham")
@@ -187,6 +190,8 @@ class Training:
             self.baseline != "leave-one-out" or self.runs > 1,
             "the leave-one-out baseline needs runs of at least 2",
         )
+        for name in ("learning_rate_decay", "exploration_decay", "finish_decay"):
+            _require(0 <= getattr(self, name) <= 1, f"{name} must lie in 0 … 1, got {getattr(self, name)}")
         _require(1 < self.growth <= 2, f"growth must be above 1 and at most 2, got {self.growth}")
         for name in ("discount", "mix", "threshold", "averaging", "varied", "cramped"):
             _require(0 <= getattr(self, name) <= 1, f"{name} must lie in 0 … 1, got {getattr(self, name)}")
@@ -237,6 +242,12 @@ class Run:
             f"a memory holds at most {LARGEST_MEMORY:,} numbers, "
             f"got {self.training.leaves:,} leaves of size {self.model.size}",
         )
+        numbers = _numbers_in_a_step(self.model, self.training)
+        _require(
+            numbers <= LARGEST_STEP,
+            f"a batch keeps at most {LARGEST_STEP:,} numbers for its gradient, about {numbers:,} are asked for: "
+            "lower batch, leaves, every or the model's widths",
+        )
 
     def to_json(self) -> str:
         return json.dumps({"format": FORMAT, **dataclasses.asdict(self)}, indent=2) + "\n"
@@ -250,6 +261,14 @@ class Run:
         if (version := data.pop("format", None)) != FORMAT:
             raise InputError(f"{where} has format {version!r}; this version of ham reads format {FORMAT}")
         return from_dict(cls, data, where)
+
+
+def _numbers_in_a_step(model: Architecture, training: Training) -> int:
+    """What a batch keeps for its gradient: of each timestep its controller and the tree that it touched."""
+    leaves = training.train_up_to or training.leaves
+    touched = 2 * leaves if model.soft else leaves.bit_length()
+    in_tree = touched * (model.size + model.hidden) if model.kind in WITH_A_TREE else 0
+    return training.batch * leaves * model.every * (model.cells + in_tree)
 
 
 def from_dict(cls: type, data: Any, where: str) -> Any:

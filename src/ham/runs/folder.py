@@ -31,12 +31,25 @@ CONFIG, METRICS, STATE, LOCK = "config.json", "metrics.jsonl", "state.safetensor
 RECORD = {"epoch": int, "phase": str, "longest": int, "best": bool}
 RECORD |= dict.fromkeys(("error", "bit_error", "loss", "train_error", "entropy", "seconds"), float)
 """What is read again of an epoch's record, and its type."""
+PROGRESS = {"epoch": int, "batch": int, "phase": str, "seconds": float}
+"""What is read of a state by others than training, which looks at the rest of it."""
+LARGEST_COUNT = 1 << 53
 
 
 def quality(record: Mapping[str, Any]) -> tuple[int, float, float]:
     """How epochs, and runs, are compared: longer inputs first, then error, then loss."""
     loss = record["loss"] if math.isfinite(record["loss"]) else math.inf
     return record["longest"], -record["error"], -loss
+
+
+def _require_typed(found: Mapping[str, Any], kinds: Mapping[str, type], where: str) -> None:
+    """Refuse values of another type than they are to be calculated with, and counts that no run comes to."""
+    for name, kind in kinds.items():
+        if type(found.get(name)) is not kind:
+            got = repr(found[name])[:80] if name in found else "nothing"
+            raise InputError(f"{where}: {name} should be of type {kind.__name__}, got {got}")
+        if (kind is int or name == "seconds") and not 0 <= found[name] < LARGEST_COUNT:
+            raise InputError(f"{where}: {name} should lie in 0 … 2^53, got {str(found[name])[:80]}")
 
 
 def _lock_at_once(file: BinaryIO) -> bool:
@@ -115,10 +128,7 @@ class RunFolder:
             record = read_json(line, where, infinite=True)
             if not isinstance(record, dict):
                 raise InputError(f"{where} should be an epoch's record, not a {type(record).__name__}")
-            for name, kind in RECORD.items():
-                if type(record.get(name)) is not kind:
-                    found = repr(record[name]) if name in record else "nothing"
-                    raise InputError(f"{where}: {name} should be of type {kind.__name__}, got {found}")
+            _require_typed(record, RECORD, where)
             if min(record["epoch"], record["longest"]) < 1:
                 raise InputError(f"{where}: epoch and longest should be at least 1")
             records.append(record)
@@ -149,6 +159,8 @@ class RunFolder:
             return None
         tensors, header = read_tensors(path)
         progress = read_json(header.get("progress", ""), f"the progress in {path}", infinite=True)
+        refusal = f"{path} is not the state of a run"
         if not isinstance(progress, dict):
-            raise InputError(f"{path} is not the state of a run: its progress is {progress!r}")
+            raise InputError(f"{refusal}: its progress is {progress!r}")
+        _require_typed(progress, PROGRESS, refusal)
         return tensors, progress

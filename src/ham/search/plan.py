@@ -35,6 +35,11 @@ Status = Literal["finished", "stopped", "diverged", "failed", "open"]
 when the search is resumed."""
 
 
+def require_trials(count: int) -> None:
+    if not 1 <= count <= MOST_TRIALS:
+        raise InputError(f"a search has 1 to {MOST_TRIALS:,} trials, got {count:,}")
+
+
 @dataclass(frozen=True)
 class Plan:
     """Everything that decides the trials of a search, or of a sweep over seeds."""
@@ -50,8 +55,7 @@ class Plan:
     """Percent of validation error, on the last tree, up to which a trial counts as a success."""
 
     def __post_init__(self) -> None:
-        if not 1 <= len(self.numbers) <= MOST_TRIALS:
-            raise InputError(f"a search has 1 to {MOST_TRIALS:,} trials, got {len(self.numbers):,}")
+        require_trials(len(self.seeds) or self.trials)
         if self.seed < 0 or any(seed < 0 for seed in self.seeds):
             raise InputError("seeds must not be negative")
         if not 0 <= self.success <= 100:
