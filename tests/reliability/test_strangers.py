@@ -498,3 +498,21 @@ class TestLinks:
         os.mkfifo(folder.path / ".lock")
         assert main(["train", "--resume", str(folder.path)]) == 2
         assert ".lock is not an ordinary file" in capsys.readouterr().err
+
+
+def test_a_suggested_command_quotes_what_it_repeats(parts, tmp_path, capsys):
+    header, body = parts
+    run = json.loads(header["__metadata__"]["run"]) | {"task": "$(touch ran).py:X"}
+    header["__metadata__"]["run"] = json.dumps(run)
+    path = tmp_path / "stranger.safetensors"
+    path.write_bytes(packed(header, body))
+    assert main(["evaluate", str(path)]) == 2
+    assert "give the task too (--task '$(touch ran).py:X')" in capsys.readouterr().err
+
+
+def test_what_a_finished_run_suggests_can_be_pasted(folder, tmp_path, capsys):
+    odd = tmp_path / "a $(touch ran)\x1b[31m"
+    folder.path.rename(odd)
+    assert main(["train", "--resume", str(odd), "--backend", "reference"]) == 0
+    said = capsys.readouterr().out
+    assert said.endswith(f"ham evaluate $'{tmp_path}/a $(touch ran)\\u001b[31m'\n")
