@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import fcntl
 import json
+import logging
 import math
 import time
 from collections.abc import Iterator, Mapping
@@ -26,6 +27,7 @@ from ham.core.errors import InputError
 from ham.core.files import open_lock, read_json, read_text, write_whole
 from ham.core.text import shell_word
 from ham.runs.checkpoint import CHECKPOINT, read_tensors, save_checkpoint, to_bytes
+from ham.runs.machine import difference, machine
 
 CONFIG, METRICS, STATE, LOCK = "config.json", "metrics.jsonl", "state.safetensors", ".lock"
 RECORD = {"epoch": int, "phase": str, "longest": int, "best": bool}
@@ -34,6 +36,8 @@ RECORD |= dict.fromkeys(("error", "bit_error", "loss", "train_error", "entropy",
 PROGRESS = {"epoch": int, "batch": int, "phase": str, "seconds": float}
 """What is read of a state by others than training, which looks at the rest of it."""
 LARGEST_COUNT = 1 << 53
+
+_log = logging.getLogger("ham")
 
 
 def quality(record: Mapping[str, Any]) -> tuple[int, float, float]:
@@ -149,9 +153,16 @@ class RunFolder:
         save_checkpoint(self.path / CHECKPOINT, run, weights)
 
     def write_state(self, tensors: Mapping[str, Tensor], progress: Mapping[str, Any]) -> None:
-        """Everything that training needs to go on to the same bits."""
-        header = {"format": str(FORMAT), "progress": json.dumps(progress)}
+        """Everything that training needs to go on to the same bits, and where they are the same."""
+        header = {"format": str(FORMAT), "progress": json.dumps(progress), "machine": json.dumps(machine())}
         write_whole(self.path / STATE, to_bytes(tensors, header))
+
+    def warn_if_elsewhere(self) -> None:
+        """Say so if the state was left by another engine, PyTorch or kind of CPU than goes on now."""
+        path = self.path / STATE
+        _, header = read_tensors(path)
+        if why := difference(read_json(header.get("machine", "{}"), f"the machine in {path}")):
+            _log.warning("the bits may differ from those of a run that was never stopped: %s", why)
 
     def read_state(self) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
         path = self.path / STATE

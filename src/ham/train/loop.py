@@ -147,6 +147,8 @@ def train(run: Run, folder: RunFolder) -> Generator[Step | Epoch, None, None]:
                 f"{folder.path} is damaged: {progress.epoch} epochs were trained, {len(records)} are recorded"
             )
         curriculum = replace(curriculum, stage=progress.stage)
+        if progress.phase != "done":
+            folder.warn_if_elsewhere()
 
     def save() -> None:
         progress.adam_steps = adam.steps
