@@ -3,7 +3,8 @@
 The cached file's name is a hash of everything the machine code depends on: sources, compiler,
 flags and CPU. The library has a plain C interface and no torch headers, so torch's version is
 not part of it. `$HAM_CACHE` moves the cache, `$CXX` chooses the compiler, and `$HAM_SANITIZE=1`
-asks for a build with the address and undefined-behaviour sanitizers.
+asks for a build with the address and undefined-behaviour sanitizers, `$HAM_SANITIZE=thread` for one with
+the thread sanitizer.
 """
 
 from __future__ import annotations
@@ -34,13 +35,11 @@ FLAGS: tuple[str, ...] = (
     *("-O3", "-march=native", "-std=c++17", "-shared", "-fPIC", "-pthread"),
     *("-ffp-contract=fast", "-fno-math-errno", "-fno-trapping-math"),
 )
-SANITIZE = (
-    "-O1",
-    "-g",
-    "-fno-omit-frame-pointer",
-    "-fsanitize=address,undefined",
-    "-fno-sanitize-recover=all",
-)
+_TRACEABLE = ("-O1", "-g", "-fno-omit-frame-pointer")
+SANITIZERS = {
+    "1": (*_TRACEABLE, "-fsanitize=address,undefined", "-fno-sanitize-recover=all"),
+    "thread": (*_TRACEABLE, "-fsanitize=thread"),
+}
 SECONDS_TO_BUILD = 600.0
 """For a compiler, or for another process that builds the same; then the engine is given up."""
 SECONDS_IN_SILENCE = 5.0
@@ -71,7 +70,7 @@ def build() -> Build:
     """The engine for this machine, from the cache or freshly compiled."""
     folder, compiler = cache_folder(), find_compiler()
     version = _run([compiler, "--version"]).splitlines()[0]
-    flags = FLAGS + (SANITIZE if os.environ.get("HAM_SANITIZE") == "1" else ())
+    flags = FLAGS + SANITIZERS.get(os.environ.get("HAM_SANITIZE", ""), ())
     file = folder / f"engine-{_key(version, flags)}.so"
     _require_own(folder, file)
     if (seconds := _seconds_if_intact(file)) is not None:
