@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import os
+import re
 import stat
+from pathlib import Path
 
 import pytest
 
+import ham
 from ham.core.errors import InputError
 from ham.core.files import open_lock, write_whole
 
@@ -81,3 +84,20 @@ def test_a_lock_that_is_another_name_of_a_file_leaves_it_whole(thesis):
     lock = thesis.parent / "run" / ".lock"
     lock.hardlink_to(thesis)
     open_lock(lock).close()
+
+
+def test_every_file_is_written_whole():
+    """Nothing else in the package writes one; a compiler's output is renamed likewise, a log only grows."""
+    source = Path(ham.__file__).parent
+    other_ways = re.compile(r"""\.write_(text|bytes)\(|savefig\(|open\([^)]*["'][rwax]?b?[+wax]b?["']""")
+    found = {
+        f"{path.relative_to(source)}: {line.strip()}"
+        for path in source.glob("**/*.py")
+        for line in path.read_text("utf-8").splitlines()
+        if other_ways.search(line)
+    }
+    assert {line.partition(":")[0] for line in found} == {
+        "ops/compiler.py",  # inside a folder of its own
+        "reproduce/retrain.py",  # the log
+        "view/drawing.py",  # into memory
+    }, found
