@@ -9,6 +9,7 @@ from typing import Annotated
 
 from ham.cli.arguments import optional
 from ham.core.errors import InputError
+from ham.core.files import write_whole
 
 
 def bench(
@@ -44,7 +45,7 @@ def bench(
     found = library.measure(plan)
     print(library.markdown(found))
     if json is not None:
-        json.write_text(json_text.dumps(library.as_json(found), indent=2) + "\n")
+        write_whole(json, (json_text.dumps(library.as_json(found), indent=2) + "\n").encode())
         print(f"\nwrote {json}")
     if out is None and plan == library.FULL and (folder := benchmarks()) is not None:
         out = folder.parent / "docs"

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from ham.cli.arguments import optional
 from ham.core.errors import InputError
+from ham.core.text import visible
 from ham.view.page import KNOWN, MOST_ROWS, page
 
 if TYPE_CHECKING:
@@ -64,9 +65,9 @@ def view(
     if not path.parent.is_dir():
         raise InputError(f"there is no folder {path.parent} to write {path.name} into")
     write_whole(path, text.encode())
-    print(path)
+    print(visible(path))
     if not no_open and not webbrowser.open(path.resolve().as_uri()):
-        print(f"no browser could be started; open {path} yourself", file=sys.stderr)
+        print(f"no browser could be started; open {visible(path)} yourself", file=sys.stderr)
 
 
 def shipped() -> list[Trained]:

@@ -66,6 +66,7 @@ class Phase:
     """Factor on α after each epoch."""
 
     def __post_init__(self) -> None:
+        require_shares(self, "learning_rate_decay", "exploration_decay")
         require_finite(self)
 
 

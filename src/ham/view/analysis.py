@@ -18,7 +18,8 @@ from numpy import ndarray
 
 from ham.core.errors import InputError
 from ham.use.trace import Trace
-from ham.view.plots import _pyplot, save
+from ham.view.drawing import pyplot
+from ham.view.plots import save
 
 PAPER_INPUT = (0, 14, 13, 14, 9, 5, 7, 13)
 """x₁ = 0000, x₂ = 1110, x₃ = 1101 and so on, as in the paper's figure."""
@@ -141,7 +142,7 @@ def _threshold(values: Float[ndarray, "cases"], right: Bool[ndarray, "cases"]) -
 
 def figure(trace: Trace, finding: Finding | None = None) -> Any:
     """The tree with every node's cells at the first two timesteps, the deciphered coordinate in pink."""
-    plt = _pyplot()
+    plt = pyplot()
     drawn, axes = plt.subplots(1, 2, figsize=(13, 5.2), layout="constrained")
     trees = list(trace.trees())
     top = np.quantile(np.abs(np.concatenate([trees[0][1:], trees[1][1:]])), 0.98) or 1.0

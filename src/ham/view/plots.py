@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from io import BytesIO
 from pathlib import Path
 from typing import Any
 
 from ham.core.errors import InputError
 from ham.core.files import write_whole
+from ham.view.drawing import drawn, label, pyplot
 
 # Okabe and Ito's colours; lines also differ in style, so that none depends on colour alone.
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000")
@@ -29,14 +29,14 @@ class Measured:
 
 def learning(runs: Mapping[str, Sequence[dict[str, Any]]]) -> Any:
     """Validation error of each run (training error thin), above the size of its tree, by epoch."""
-    plt = _pyplot()
+    plt = pyplot()
     with _style(plt):
         figure, (above, below) = plt.subplots(
             2, 1, figsize=(7, 4.8), sharex=True, height_ratios=(4, 1), layout="constrained"
         )
         for look, (name, records) in zip(_looks(), runs.items(), strict=False):
             epochs = [record["epoch"] for record in records]
-            above.plot(epochs, [record["error"] for record in records], label=name, **look)
+            above.plot(epochs, [record["error"] for record in records], label=label(name), **look)
             faint = {**look, "linewidth": 0.8, "alpha": 0.6}
             above.plot(epochs, [record["train_error"] for record in records], **faint)
             below.step(epochs, [record["longest"] for record in records], where="mid", **look)
@@ -54,12 +54,12 @@ def learning(runs: Mapping[str, Sequence[dict[str, Any]]]) -> Any:
 
 def entropy(runs: Mapping[str, Sequence[dict[str, Any]]]) -> Any:
     """Mean entropy of a decision, by epoch; a coin has log 2 = 0.69."""
-    plt = _pyplot()
+    plt = pyplot()
     with _style(plt):
         figure, axes = plt.subplots(figsize=(7, 3.6), layout="constrained")
         for look, (name, records) in zip(_looks(), runs.items(), strict=False):
             positive = [max(record["entropy"], 1e-9) for record in records]
-            axes.plot([record["epoch"] for record in records], positive, label=name, **look)
+            axes.plot([record["epoch"] for record in records], positive, label=label(name), **look)
         axes.set_yscale("log")
         axes.set_ylabel("entropy of a decision, nats")
         axes.set_xlabel("epoch")
@@ -71,7 +71,7 @@ def error_by_length(
     runs: Mapping[str, Sequence[Measured]], trained_on: Mapping[str, int] | None = None
 ) -> Any:
     """Error against the size of the memory; bars are 95% intervals, the ring is where training ended."""
-    plt = _pyplot()
+    plt = pyplot()
     with _style(plt):
         figure, axes = plt.subplots(figsize=(7, 3.8), layout="constrained")
         for look, (name, points) in zip(_looks(), runs.items(), strict=False):
@@ -81,7 +81,9 @@ def error_by_length(
                 [point.high - point.error for point in points],
             ]
             errors = [point.error for point in points]
-            axes.errorbar(sizes, errors, bars, label=name, marker=".", capsize=3, elinewidth=0.8, **look)
+            axes.errorbar(
+                sizes, errors, bars, label=label(name), marker=".", capsize=3, elinewidth=0.8, **look
+            )
             last = (trained_on or {}).get(name)
             for point in points:
                 if point.leaves == last:
@@ -104,26 +106,13 @@ def save(figure: Any, folder: Path, name: str) -> list[Path]:
     except OSError as error:
         raise InputError(f"cannot make the folder {folder}: {error.strerror}") from None
     paths = []
-    plt = _pyplot()
+    plt = pyplot()
     with plt.rc_context({"svg.hashsalt": "ham", "svg.fonttype": "none"}):
         for kind, more in (("png", {"dpi": 160}), ("svg", {"metadata": {"Date": None}})):
-            data = BytesIO()
-            figure.savefig(data, format=kind, **more)
-            write_whole(folder / f"{name}.{kind}", data.getvalue())
+            write_whole(folder / f"{name}.{kind}", drawn(figure, kind, **more))
             paths.append(folder / f"{name}.{kind}")
     plt.close(figure)
     return paths
-
-
-def _pyplot() -> Any:
-    try:
-        import matplotlib
-    except ImportError:
-        raise InputError("plots need matplotlib: pip install 'ham-memory[view]'") from None
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
-
-    return plt
 
 
 @contextmanager

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from ham.core.files import write_whole
 from ham.view import plots
 from ham.view.page import page
 
@@ -54,7 +55,7 @@ def write_report(
         ):
             plots.save(figure, folder, name)
             pictures.append((f"{name}.svg", f"{task}: {caption}."))
-    (folder / PAGE).write_text(page(models), "utf-8")
+    write_whole(folder / PAGE, page(models).encode())
     parts = [
         "<!doctype html><html lang=en><meta charset=utf-8>",
         "<meta name=viewport content='width=device-width, initial-scale=1'>",
@@ -67,7 +68,7 @@ def write_report(
         f"<iframe src={PAGE} title='The memory at work'></iframe></html>",
     ]
     target = folder / "index.html"
-    target.write_text("\n".join(parts), "utf-8")
+    write_whole(target, "\n".join(parts).encode())
     return target
 
 

@@ -277,7 +277,9 @@ class _Snapshot:
         self.counts = list(map(len, self.attributes))
         kinds = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks", "_buffers")
         self.none_expected = [getattr(part, kind) for part in parts for kind in kinds]
-        self.members: list[dict[str, Any]] = [of for part in parts for of in (part._modules, part._parameters) if of]
+        self.members: list[dict[str, Any]] = [
+            of for part in parts for of in (part._modules, part._parameters) if of
+        ]
         self.sizes = list(map(len, self.members))
         self.those = list(chain.from_iterable(map(dict.values, self.members)))
 
