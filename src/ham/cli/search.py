@@ -93,6 +93,7 @@ def _follow(folder: SearchFolder, plan: Plan, resources: Resources) -> bool:
             with screen.shown(plan, outcomes(folder, plan), resources.hours) as board:
                 engine.run(folder, plan, resources, board)
         except KeyboardInterrupt:
+            print("ham: stopping; Ray ends its workers, which takes some seconds", file=sys.stderr)
             return True
     return False
 

@@ -6,6 +6,7 @@ where it stood, and any number of them run side by side.
 
 from __future__ import annotations
 
+import logging
 import signal
 import subprocess
 import sys
@@ -25,6 +26,7 @@ from ham.core.errors import InputError
 from ham.core.processes import guarded
 from ham.runs import CONFIG, PRETRAINED, RunFolder, quality
 
+_log = logging.getLogger("ham")
 LOG = "log.txt"
 SECONDS_FOR_THE_LAST_OWNER = 20.0
 CALIBRATION = "sort"
@@ -117,6 +119,7 @@ def train_all(todo: Sequence[Job], workers: int) -> Iterator[tuple[Job, float]]:
                 yield futures[future], future.result()
         except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)
+            _log.info("stopping; every run saves where it stands")
             for process in running:
                 process.terminate()
             raise
