@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -20,6 +20,7 @@ from ham.train.loop import TEST
 
 if TYPE_CHECKING:
     from ham.view.analysis import Finding
+    from ham.view.plots import Measured
 
 Column = Literal["lstm", "lstm+a", "lstm+ham", "raw-ham", "dham"]
 Split = Literal["test", "generalisation"]
@@ -70,9 +71,19 @@ class Cell:
 
     def text(self) -> str:
         """Our error with its 95% interval, and the paper's."""
-        low, high = wilson(self.wrong, self.examples)
-        ours = f"{self.error:.3g}% [{low:.3g}, {high:.3g}]"
+        low, high = map(two_digits, wilson(self.wrong, self.examples))
+        ours = f"{self.error:.3g}% [{low}, {high}]"
         return ours if self.paper is None else f"{ours} · paper {self.paper:g}%"
+
+
+def two_digits(percent: float) -> str:
+    """A bound to two digits, counted from the nearer end: of a bound of 99.847%, the 0.15 that are missing.
+
+    >>> [two_digits(bound) for bound in (0.0, 0.1534, 62.21, 99.847, 100.0)]
+    ['0', '0.15', '62', '99.85', '100']
+    """
+    rounded = float(f"{percent:.2g}") if percent < 50 else 100 - float(f"{100 - percent:.2g}")
+    return f"{rounded:g}"
 
 
 def recipe_of(model: Column, task: str) -> str:
@@ -270,23 +281,38 @@ def write_report(
     tables: list[Text],
     models: Mapping[str, Path],
     note: str,
+    seed: int,
+    count: Callable[[int], None],
 ) -> Path:
-    """`index.html`: the tables, plots, the analysis figure and the live page of all shipped models."""
+    """`index.html`: the live page of all shipped models, the tables, plots and the analysis figure."""
+    from ham.reproduce.document import by_length
     from ham.use.trace import portable
-    from ham.view.plots import Measured
     from ham.view.report import write_report
 
     measured: dict[str, dict[str, list[Measured]]] = {}
+    trained_on: dict[str, dict[str, int]] = {}
     logs: dict[str, dict[str, list[dict]]] = {}
-    for cell in found:
-        point = Measured(cell.leaves, cell.error, *wilson(cell.wrong, cell.examples))
-        measured.setdefault(cell.task, {}).setdefault(cell.model, []).append(point)
-        log = RunFolder(models[recipe_of(cell.model, cell.task)]).metrics()
-        logs.setdefault(cell.task, {})[cell.model] = log
+    for model, task in dict.fromkeys((cell.model, cell.task) for cell in found):
+        folder_of_model = models[recipe_of(model, task)]
+        run = RunFolder(folder_of_model)
+        points = _until_all_wrong(by_length(folder_of_model, seed))
+        measured.setdefault(task, {})[model] = list(points)
+        trained_on.setdefault(task, {})[model] = run.run().training.leaves
+        logs.setdefault(task, {})[model] = run.metrics()
+        count(1)
     hard = [name for name in shipped() if name in recipes.HARD]
     figure = analysis(folder)
     live = [portable(load(name)) for name in hard]
-    return write_report(folder, tables, note, measured, logs, live, [(figure.file, figure.caption)])
+    shown = [(figure.file, figure.caption)]
+    return write_report(folder, tables, note, measured, trained_on, logs, live, shown)
+
+
+def _until_all_wrong(points: Iterable[Measured]) -> Iterator[Measured]:
+    """Where every sequence is wrong, longer ones need no look, and with soft attention they cost the most."""
+    for point in points:
+        yield point
+        if point.error == 100:
+            return
 
 
 @dataclass(frozen=True)
