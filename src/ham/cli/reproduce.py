@@ -103,7 +103,7 @@ def reproduce(
     if importlib.util.find_spec("matplotlib") is None:
         print("Plots and the page need matplotlib: pip install 'ham-memory[view]'.")
     else:
-        with show.counting("sizes", len(found) // len(tables.SPLITS)) as count:
+        with terminal.counting("sizes", len(found) // len(tables.SPLITS)) as count:
             report = tables.write_report(out, found, texts, models, note, seed, count)
         print(f"To look at: {report}")
     if document is not None:

@@ -17,10 +17,10 @@ from ham.reproduce.complexity import Cost
 from ham.runs import PRETRAINED, RunFolder, Trained, load, shipped
 from ham.train.evaluate import Score, evaluate_at, wilson
 from ham.train.loop import TEST
+from ham.view.plots import Measured
 
 if TYPE_CHECKING:
     from ham.view.analysis import Finding
-    from ham.view.plots import Measured
 
 Column = Literal["lstm", "lstm+a", "lstm+ham", "raw-ham", "dham"]
 Split = Literal["test", "generalisation"]
@@ -31,6 +31,10 @@ COLUMNS: dict[int, tuple[Column, ...]] = {
     2: ("raw-ham", "dham"),
 }
 SPLITS: tuple[Split, ...] = ("test", "generalisation")
+
+TIMES_LONGER = (1, 2, 4, 8, 16, 32)
+SYMBOLS_FOR_A_POINT = 64_000
+"""Longer inputs get fewer examples, so that every point of the curves costs about the same."""
 
 PAPER: dict[tuple[str, str], tuple[float, float]] = {
     ("lstm", "reverse"): (73, 100),
@@ -153,6 +157,20 @@ def score_of(trained: Trained, split: Split, *, examples: int, seed: int) -> tup
     # The words after the seed keep the examples of different cells apart.
     rng = np.random.default_rng([TEST, seed, leaves, *trained.task.name.encode()])
     return evaluate_at(trained, leaves, examples=examples, rng=rng), leaves
+
+
+def by_length(path: Path, seed: int, most: int = SYMBOLS_FOR_A_POINT) -> Iterator[Measured]:
+    """Errors of a model on inputs of the trained length and up to 32 times that, on so many examples at most."""
+    trained = load(path)
+    for times in TIMES_LONGER:
+        leaves = times * trained.run.training.leaves
+        score = evaluate_at(
+            trained,
+            leaves,
+            examples=min(most, max(SYMBOLS_FOR_A_POINT // leaves, 50)),
+            rng=np.random.default_rng([TEST, seed, leaves, *trained.task.name.encode()]),
+        )
+        yield Measured(leaves, score.error, *score.interval)
 
 
 def write(folder: Path, found: list[Cell], costs: list[Cost], seed: int) -> None:
@@ -285,7 +303,6 @@ def write_report(
     count: Callable[[int], None],
 ) -> Path:
     """`index.html`: the live page of all shipped models, the tables, plots and the analysis figure."""
-    from ham.reproduce.document import by_length
     from ham.use.trace import portable
     from ham.view.report import write_report
 
@@ -295,7 +312,7 @@ def write_report(
     for model, task in dict.fromkeys((cell.model, cell.task) for cell in found):
         folder_of_model = models[recipe_of(model, task)]
         run = RunFolder(folder_of_model)
-        points = _until_all_wrong(by_length(folder_of_model, seed))
+        points = _until_all_wrong(by_length(folder_of_model, seed, found[0].examples))
         measured.setdefault(task, {})[model] = list(points)
         trained_on.setdefault(task, {})[model] = run.run().training.leaves
         logs.setdefault(task, {})[model] = run.metrics()
