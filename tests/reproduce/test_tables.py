@@ -51,7 +51,18 @@ def test_the_analysis_figure_alone(tmp_path, capsys):
 
 def test_a_document_with_every_result(tmp_path, capsys):
     file = tmp_path / "results.md"
-    arguments = ["--task", "stack", "--model", "raw-ham", "--examples", "20", "--seed", "3", "--backend", "auto"]
+    arguments = [
+        "--task",
+        "stack",
+        "--model",
+        "raw-ham",
+        "--examples",
+        "20",
+        "--seed",
+        "3",
+        "--backend",
+        "auto",
+    ]
     assert main(["reproduce", *arguments, "--document", str(file), "--out", str(tmp_path / "out")]) == 0
     text = file.read_text()
     assert "| raw-ham |" in text
