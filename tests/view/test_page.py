@@ -21,7 +21,7 @@ OWN = {
     "sort4": "9 3 3 15 0",
     "stack": "push 3, push 4, pop, pop",
     "queue": "push 3, push 4, pop, pop",
-    "priority_queue": "push 3:9, push 4:30, pop, pop",
+    "priority_queue": "push 9:3, push 30:4, pop, pop",
 }
 BAD = {
     "sort": [
@@ -37,9 +37,9 @@ BAD = {
     "stack": [("pop", "nothing is left"), ("push 99", "between 0 and 31"), ("shove 1", "push or a pop")],
     "queue": [("push 1, pop, pop", "operation 3"), ("push", "push or a pop"), ("", "at least one")],
     "priority_queue": [
-        ("push 1:5, push 2:5", "still inside"),
+        ("push 5:1, push 5:2", "still inside"),
         ("push 1", "two numbers"),
-        ("push 1:40", "priority"),
+        ("push 40:1", "priority"),
     ],
 }
 HOSTILE = [
@@ -89,7 +89,7 @@ def test_a_task_is_opened_played_stepped_and_given_own_input(open_page, best_add
     opened.click("#step")
     assert at(opened)["position"] == 1
     assert opened.locator(".edge.on").count() == opened.locator(".pill").count() >= 2
-    assert re.fullmatch(r"◂ 0\.\d\d|[01]\.\d\d ▸", opened.locator(".pill").first.text_content())
+    assert re.fullmatch(r"(left|right) \d+%", opened.locator(".pill").first.text_content())
     opened.click("#step")
     assert opened.locator(".node.read").count() == 1
     opened.click("#step")
@@ -158,7 +158,7 @@ def test_hostile_text_from_the_command_line(open_page, untrained, tmp_path):
         path.write_bytes(page(models, "sort", text).encode("utf-8", "surrogatepass"))
         opened = open_page(path.as_uri())
         assert opened.locator("#problem").inner_text() != ""
-        assert at(opened)["text"].startswith("7:1")
+        assert len(at(opened)["text"].split()) == 32, "the example is shown instead"
         opened.close()
 
 
@@ -224,6 +224,7 @@ def test_keys(open_page, best_address):
 
 def test_the_tree_is_walked_by_keyboard_and_tells_its_numbers(open_page, best_address):
     opened = open_page(best_address)
+    opened.click("#smaller")
     opened.click("#step")
     opened.locator(".node[data-node='1']").focus()
     tip = opened.locator("#tip")

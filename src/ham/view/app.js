@@ -301,8 +301,9 @@ const App = (() => {
     if (p === 2) {
       return [head, `It overwrites ${leaf} with new numbers, its note of what happened there.`];
     }
-    const tail = position === last() ? [" ", strong(finished())] : [];
-    return [head, `The ${count(step.rejoined.length)} nodes above are joined again from their children; all others stay as they were.`, ...tail];
+    const joined = `The ${count(step.rejoined.length)} nodes above are joined again from their children`;
+    if (position === last()) return [head, `${joined}. `, strong(finished())];
+    return [head, `${joined}; all others stay as they were.`];
   }
 
   function said(step) {
@@ -551,6 +552,7 @@ const App = (() => {
     $("race-open").addEventListener("click", () => {
       pause();
       $("race").showModal();
+      $("race-close").focus();
       Race.start(trace, cellsRead());
     });
     $("race-again").addEventListener("click", () => Race.start(trace, cellsRead()));
