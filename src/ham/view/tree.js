@@ -6,6 +6,7 @@ const TreeView = (() => {
   const MOST_WHOLE = 32; // leaves of one
   const SVG = "http://www.w3.org/2000/svg";
   const ROOM_FOR_THE_REST = 482; // pixels of the page above and below the tree that should be seen with it
+  const FOLDED = 48; // pixels for a leaf of a folded tree
   const MARGIN = 32; // pixels from the first leaf's middle to the edge
   const LINE = 12; // pixels from one line of text under a leaf to the next
   const SMALL = 6.4; // width of a small letter there
@@ -99,7 +100,7 @@ const TreeView = (() => {
     // Each level is a little narrower than the one above; all of them together fit the width.
     const shrink = 0.8;
     const edge = across / 2 - w / 2 - 24;
-    const least = w / 2 + 7;
+    const least = Math.max(w / 2 + 7, Math.min(34, edge / depth)); // room for a turn's label
     const sum = (1 - shrink ** depth) / (1 - shrink);
     const reach = Math.max(0, (edge - least * depth) / sum);
     const places = new Map([[1, { x: across / 2, y: 8, folded: false }]]);
@@ -156,7 +157,7 @@ const TreeView = (() => {
       this.drawn = key;
       const size = this.trace.tree[1].length;
       this.crowded = whole && this.longest * 7.5 > width / leaves;
-      const lines = this.manyAtALeaf || (whole && this.longest * SMALL > width / leaves) ? 2 : 1;
+      const lines = this.manyAtALeaf || this.longest * SMALL > (whole ? width / leaves : FOLDED) ? 2 : 1;
       this.layout = whole
         ? wholeLayout(leaves, width, room, size, lines)
         : foldedLayout(leaves, width, room, size, lines, path);
@@ -298,7 +299,7 @@ const TreeView = (() => {
     // A leaf's items in as many lines as there are; where it is narrow, a lone pair takes two.
     linesOf(items) {
       if (items.length > this.layout.lines) return [...items.slice(0, this.layout.lines - 1), `${count(items.length - this.layout.lines + 1)} more`];
-      if (!this.manyAtALeaf && items.length === 1 && items[0].length * SMALL > this.layout.pitch) return items[0].split(/(?<=:)/);
+      if (this.layout.lines > items.length && items.length && !this.manyAtALeaf) return items[0].split(/(?<=:)/);
       return items;
     }
 
