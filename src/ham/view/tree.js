@@ -197,7 +197,7 @@ const TreeView = (() => {
         if (folded) {
           group.append(
             make("path", { class: "fold", d: `M${x} ${y + h + 5}l12 11h-24z` }),
-            text("fold-text", x, y + h + 27, `${count(leaves >> height(node))} leaves`),
+            text("fold-text", x + (node & 1 ? 12 : -12), y + h + 27, `${count(leaves >> height(node))} leaves`),
           );
         }
         if (node >= leaves) {
