@@ -88,7 +88,7 @@ def reproduce(
         raise InputError(f"no model is shipped for these cells: {', '.join(sorted(missing))}")
     costs = _complexity() if table != 2 and task is None and model is None else []
     note = (
-        f"Errors in percent of whole sequences, with their 95% interval, on {examples} fresh examples a cell "
+        f"Errors in percent of whole sequences, with their 95% interval, on {examples:,} fresh examples a cell "
         f"(seed {seed})."
     )
     print(f"{note}\n")
