@@ -20,8 +20,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from ham.ops.episode import LEAST_ENTROPY
 from ham.train.adam import EPSILON, MEAN_DECAY, SQUARE_DECAY
-from ham.train.losses import LEAST_ENTROPY
 
 
 def linear(p, name, x):

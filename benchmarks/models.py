@@ -28,21 +28,21 @@ def milliseconds(name: str, leaves: int, backend: str) -> float:
     """Median over batches of what a gradient takes, after one to warm up."""
     ham.set_backend(backend)
     run = recipes.get(name)
-    task, settings = tasks.get(run.task), run.training
+    task, data = tasks.get(run.task), run.data
     torch.manual_seed(0)
     model = run.model.build(task)
-    gradient = Gradient(model, FlatParameters(model), settings)
+    gradient = Gradient(model, FlatParameters(model), run)
     times = []
     for number in range(1 + BATCHES):
         rng = np.random.default_rng([number, leaves])
-        inputs = settings.batch // settings.runs
+        inputs = data.batch // data.runs
         drawn = task.sample(rng, inputs, leaves, task.draw_lengths(rng, inputs, 1, leaves))
-        examples = Examples.of(drawn.repeat(settings.runs))
-        shape = (settings.batch, examples.counted.shape[1] * model.every, model.decisions(leaves))
+        examples = Examples.of(drawn.repeat(data.runs))
+        shape = (data.batch, examples.counted.shape[1] * model.every, model.decisions(leaves))
         uniforms = torch.from_numpy(rng.random(shape, dtype=np.float32))
         before = time.process_time()
         gradient.of(
-            examples, uniforms, leaves=leaves, reinforce=settings.reinforce, exploration=settings.exploration
+            examples, uniforms, leaves=leaves, reinforce=run.main.reinforce, exploration=run.main.exploration
         )
         times.append(1e3 * (time.process_time() - before))
     return median(times[1:])

@@ -31,14 +31,14 @@ import torch
 
 import ham
 from ham import tasks
-from ham.config import Architecture, Run, Training
+from ham.config import Architecture, Data, Objective, Phase, Run, Schedule
+from ham.core.seeds import Purpose, generator
 from ham.core.tree import capacity_for
+from ham.models.kinds import kind_for
 from ham.ops import native
 from ham.runs import RunFolder
 from ham.train.loop import Diverged, Epoch, train
 
-SOAK = 9
-"""First word of every seed here; those of training, searches and plots are smaller."""
 EXTREMES = ("sure", "large", "single")
 LARGEST_TREE = {"large": 4, "single": 1}
 BATCHES = {"native": 500, "reference": 20}
@@ -50,7 +50,7 @@ def legs(seed: int) -> Iterator[tuple[Run, str, str | None]]:
     names = tasks.names()
     leg = 0
     while True:
-        rng = np.random.default_rng([SOAK, seed, leg])
+        rng = generator(Purpose.SOAK, seed, leg)
         extreme = EXTREMES[leg // 3 % 3] if leg % 3 == 2 else None
         yield *_drawn(names[leg % len(names)], extreme, rng), extreme
         leg += 1
@@ -61,11 +61,9 @@ def _drawn(name: str, extreme: str | None, rng: np.random.Generator) -> tuple[Ru
         return choices[int(rng.integers(len(choices)))]
 
     task = tasks.get(name)
-    hard = "raw-ham" if task.online else "lstm+ham"
+    hard, soft = (kind_for(task.online, suffix).name for suffix in ("", "-dham"))
     # Nearly all batches on the native engine, the others on plain PyTorch in short legs.
-    kind, soft = (
-        (hard, False) if rng.random() < 0.85 else one_of((hard, True), ("lstm", False), ("lstm+a", False))
-    )
+    kind = hard if rng.random() < 0.85 else one_of(soft, "lstm", "lstm+a")
     engine = one_of(*["native"] * 9, "reference") if native.available() else "reference"
     model = Architecture(
         kind=kind,
@@ -74,31 +72,31 @@ def _drawn(name: str, extreme: str | None, rng: np.random.Generator) -> tuple[Ru
         hidden=one_of(1, 8, 20),
         depth=one_of(1, 2),
         every=one_of(1, 1, 2),
-        soft=soft,
     )
     smallest = capacity_for(task.shortest)
     largest = LARGEST_TREE.get(extreme or "", one_of(4, 8, 8, 16, 32))
     runs = one_of(1, 4)
-    training = Training(
+    data = Data(
         batch=one_of(8, 16, 64),
         runs=runs,
-        epochs=2,
         batches=BATCHES[engine] // 2,
         validation=64,
-        learning_rate=one_of(1e-3, 4e-3, 3e-2),
+        start=smallest,
+        leaves=max(largest, smallest),
+        threshold=1.0,
+        mix=0.5,
+    )
+    main = Phase(learning_rate=one_of(1e-3, 4e-3, 3e-2), exploration=one_of(0.0, 1.5e-3, 1.0))
+    objective = Objective(
         reward=one_of("hamming", "log-probability"),
         discount=one_of(0.0, 0.9, 1.0),
         baseline=one_of("none", "leave-one-out" if runs > 1 else "learned"),
         normalise=one_of(True, False),
         entropy=one_of("inverse", "negative"),
-        exploration=one_of(0.0, 1.5e-3, 1.0),
-        start=smallest,
-        leaves=max(largest, smallest),
-        threshold=1.0,
-        mix=0.5,
-        finish=one_of(0, 1),
     )
-    return Run(name, model, training, seed=int(rng.integers(1 << 31))), engine
+    schedule = Schedule(epochs=2, finish=one_of(0, 1))
+    seed = int(rng.integers(1 << 31))
+    return Run(name, model, data=data, objective=objective, schedule=schedule, main=main, seed=seed), engine
 
 
 def soak_leg(run: Run, engine: str, extreme: str | None, path: Path) -> int:
@@ -113,7 +111,7 @@ def soak_leg(run: Run, engine: str, extreme: str | None, path: Path) -> int:
             _all_finite(folder)
     _, progress = folder.read_state() or ({}, {})
     assert progress["phase"] == "done"
-    return run.training.epochs * run.training.batches
+    return run.schedule.epochs * run.data.batches
 
 
 def _all_finite(folder: RunFolder) -> None:
@@ -168,7 +166,7 @@ def main() -> int:
         counts += {
             engine: batches,
             extreme or "ordinary": batches,
-            f"{run.model.kind}{' soft' * run.model.soft}": batches,
+            run.model.kind: batches,
         }
         if done - told >= asked.report or done >= asked.batches:
             told = done

@@ -10,6 +10,8 @@ from torch.nn import functional as F
 
 import ham
 
+STEPS = 300
+
 WIDTH = 16
 
 
@@ -76,7 +78,7 @@ class WithFeedForward(nn.Module):
         return self.output(read.value), torch.stack(log_probs).sum(0)
 
 
-def learn(model: nn.Module, steps: int = 300, accesses: int = 1) -> list[float]:
+def learn(model: nn.Module, steps: int = STEPS, accesses: int = 1) -> list[float]:
     """REINFORCE with a mean baseline: the reward is minus the squared error of the largest number."""
     adam = torch.optim.Adam(model.parameters(), lr=5e-3)
     errors = []
@@ -93,9 +95,13 @@ def learn(model: nn.Module, steps: int = 300, accesses: int = 1) -> list[float]:
     return errors
 
 
-if __name__ == "__main__":
+def main(steps: int = STEPS) -> None:
     for controller in (WithLSTM, WithGRU, WithFeedForward):
         torch.manual_seed(0)
-        errors = learn(controller(1, 1))
+        errors = learn(controller(1, 1), steps)
         start, end = sum(errors[:20]) / 20, sum(errors[-20:]) / 20
         print(f"{controller.__name__}: mean squared error {start:.3f} at the start, {end:.4f} at the end")
+
+
+if __name__ == "__main__":
+    main()

@@ -3,7 +3,7 @@
     python examples/emptiness.py queue stack runs/my_run
 
 A model is trained on trees of height 2 to 5. If JOIN keeps the value of two empty halves where it is, a taller tree
-looks the same to SEARCH. Trained with `training.pull` (queue) it does, otherwise it drifts: see how far.
+looks the same to SEARCH. Trained with `objective.pull` (queue) it does, otherwise it drifts: see how far.
 """
 
 import sys

@@ -77,7 +77,7 @@ def test_jax_computes_the_same_loss_gradients_and_steps(jax_peer):
     work = Work.draw(np.random.default_rng(3), 4)
     ours = Trainer()
     loss, gradients = loss_and_gradients(ours, work)
-    scale = min(1.0, SETTINGS.clip / float(ours.flat.gradient.norm()))
+    scale = min(1.0, SETTINGS.optimiser.clip / float(ours.flat.gradient.norm()))
     peer = peers.jax_trainer(jax_peer, ours)
     batch = jax_peer.padded(work.examples, work.uniforms, work.leaves)
     found_loss = peer.step(batch)
@@ -187,6 +187,16 @@ def test_outside_the_repository_the_peers_are_missed_in_words(monkeypatch, tmp_p
     monkeypatch.setattr(peers, "ham", SimpleNamespace(__file__=str(tmp_path / "lib" / "ham" / "__init__.py")))
     assert peers.jax_peer() == (None, peers.NEEDS_REPOSITORY)
     assert peers.compiled_seconds(4, 1, 1, 1) == (None, peers.NEEDS_REPOSITORY)
+
+
+def test_a_peer_that_is_not_installed_is_told_from_one_that_fails(monkeypatch, tmp_path):
+    monkeypatch.setattr(peers, "benchmarks", lambda: tmp_path)
+    (tmp_path / "jax_peer.py").write_text("from ham.train.losses import A_NAME_THAT_MOVED\n")
+    monkeypatch.setattr(peers.importlib.util, "find_spec", lambda name: None)
+    assert peers.jax_peer() == (None, "JAX is not installed; pip install 'ham-memory[bench]' brings it")
+    monkeypatch.setattr(peers.importlib.util, "find_spec", lambda name: object())
+    with pytest.raises(InputError, match=r"jax_peer\.py cannot be imported: .*A_NAME_THAT_MOVED"):
+        peers.jax_peer()
 
 
 def test_a_compilation_that_takes_too_long_is_ended():

@@ -19,14 +19,16 @@ from safetensors.torch import load_file
 from ham import cli, recipes, runs
 from ham.cli import arguments, doctor, main, one_line, terminal
 from ham.cli.train import recipe_for
-from ham.config import Run, Training
+from ham.config import Options
 from ham.core.errors import InputError
 from ham.ops import native
+from ham.runs import RunFolder
 from ham.train.loop import Epoch, Step
+from settings import run_with
 
 HAM = Path(sys.executable).parent / "ham"
-SMALL = "--training.start 2 --training.leaves 4 --training.batches 20 --training.validation 20".split()
-SMALL += "--training.threshold 1 --training.batch 8 --training.runs 2 --training.finish 0".split()
+SMALL = "--data.start 2 --data.leaves 4 --data.batches 20 --data.validation 20".split()
+SMALL += "--data.threshold 1 --data.batch 8 --data.runs 2 --schedule.finish 0".split()
 SMALL += "--model.depth 1 --model.size 4 --model.hidden 4 --model.cells 4".split()
 OWN_TASK = """
 from ham.tasks.reverse import Reverse
@@ -63,7 +65,7 @@ def ham(capsys):
 def trained(tmp_path_factory):
     """The folder of a tiny run."""
     folder = tmp_path_factory.mktemp("runs") / "reverse"
-    words = ["train", "reverse", "--training.epochs", "2", "--out", str(folder), *SMALL]
+    words = ["train", "reverse", "--schedule.epochs", "2", "--out", str(folder), *SMALL]
     assert main([*words, "--backend", "reference"]) == 0
     return folder
 
@@ -135,7 +137,7 @@ class TestHelp:
 class TestTrain:
     def test_leaves_a_run_and_a_line_an_epoch(self, ham, tmp_path):
         folder = tmp_path / "run"
-        code, printed, complaint = ham("train", "reverse", "--out", folder, "--training.epochs", 2, *SMALL)
+        code, printed, complaint = ham("train", "reverse", "--out", folder, "--schedule.epochs", 2, *SMALL)
         lines = printed.splitlines()
         assert (code, complaint) == (0, "")
         assert [line.split()[:4] for line in lines[:2]] == [
@@ -150,20 +152,20 @@ class TestTrain:
         assert torch.get_num_threads() == 1
 
     def test_flags_change_single_settings_of_the_recipe(self, ham, tmp_path):
-        ham("train", "search", "--out", tmp_path / "run", "--seed", 3, "--training.epochs", 1, *SMALL)
+        ham("train", "search", "--out", tmp_path / "run", "--seed", 3, "--schedule.epochs", 1, *SMALL)
         run, recipe = runs.RunFolder(tmp_path / "run").run(), recipes.get("search")
-        assert (run.task, run.seed, run.training.epochs, run.model.size) == ("search", 3, 1, 4)
-        assert run.training.learning_rate == recipe.training.learning_rate
-        assert run.training.exploration_decay == recipe.training.exploration_decay
+        assert (run.task, run.seed, run.schedule.epochs, run.model.size) == ("search", 3, 1, 4)
+        assert run.main.learning_rate == recipe.main.learning_rate
+        assert run.main.exploration_decay == recipe.main.exploration_decay
 
     def test_default_folder_is_named_after_task_and_seed(self, ham, tmp_path, monkeypatch):
         monkeypatch.chdir(tmp_path)
-        ham("train", "priority-queue", "--seed", 7, "--training.epochs", 1, *SMALL)
+        ham("train", "priority-queue", "--seed", 7, "--schedule.epochs", 1, *SMALL)
         assert runs.RunFolder("runs/priority_queue-7").run().task == "priority_queue"
 
     @pytest.mark.parametrize("name", ["stack", "queue", "priority_queue"])
     def test_cramped(self, ham, tmp_path, name):
-        cramped = ["--training.epochs", 2, "--training.cramped", 1, *SMALL]
+        cramped = ["--schedule.epochs", 2, "--practice.cramped", 1, *SMALL]
         assert ham("train", name, "--out", tmp_path / "run", *cramped)[0] == 0
 
     def test_recipe_from_a_file(self, ham, trained, tmp_path):
@@ -187,10 +189,10 @@ class TestTrain:
         "words",
         [
             "queue --model.kind lstm+ham",
-            "add --training.start 2 --training.leaves 2",
-            "sort --training.start 3",
-            "sort --training.start 1 --training.cramped 0.5",
-            "sort --training.epochs 1.5",
+            "add --data.start 2 --data.leaves 2",
+            "sort --data.start 3",
+            "sort --data.start 1 --practice.cramped 0.5",
+            "sort --schedule.epochs 1.5",
             "sort --seed -1",
             "sort --tensorbored",
         ],
@@ -203,7 +205,7 @@ class TestTrain:
     def test_interrupted_and_resumed_gives_the_same_bits(self, trained, tmp_path, ham):
         folder = tmp_path / "run"
         process = in_process("train", "--recipe", trained / "config.json", "--out", folder,
-                             "--training.epochs", 500)  # fmt: skip
+                             "--schedule.epochs", 500)  # fmt: skip
         process.stdout.readline()
         time.sleep(0.3)
         process.send_signal(signal.SIGINT)
@@ -212,7 +214,7 @@ class TestTrain:
         assert complaint.splitlines()[-1] == f"ham: stopped; continue with: ham train --resume {folder}"
         done = len(runs.RunFolder(folder).metrics())
         settings = json.loads((folder / "config.json").read_text())
-        settings["training"]["epochs"] = done + 2
+        settings["schedule"]["epochs"] = done + 2
         (folder / "config.json").write_text(json.dumps(settings))
         assert ham("train", "--resume", folder)[0] == 0
 
@@ -234,7 +236,7 @@ class TestTrain:
 
     def test_evaluates_if_asked(self, ham, trained, tmp_path):
         words = ["train", "--recipe", trained / "config.json", "--out", tmp_path / "run", "--evaluate"]
-        code, printed, _ = ham(*words, "--training.epochs", 1)
+        code, printed, _ = ham(*words, "--schedule.epochs", 1)
         assert code == 0
         assert [row.split()[:2] for row in printed.splitlines()[-2:]] == [["4", "1:4"], ["16", "9:16"]]
 
@@ -272,7 +274,7 @@ class TestTrain:
 class TestBar:
     def test_shows_epoch_error_leaves_pace_and_time_left(self):
         console = Console(force_terminal=True, width=100, record=True, file=io.StringIO())
-        run = Run("sort", training=Training(epochs=2, batches=40))
+        run = run_with("sort", epochs=2, batches=40)
         epoch = Epoch(1, "main", 4, 12.5, *[1.0] * 8, True, 3.0)
         events = [Step(0, 20, 4, 0.5), Step(0, 40, 4, 0.5), epoch, Step(1, 20, 8, 0.5)]
         terminal.training(events, run, 0, console)
@@ -329,6 +331,48 @@ class TestEvaluate:
         assert is_refused(ham("evaluate", trained, "--task", "add"), "memory")
 
 
+class TestSettings:
+    def test_help_tells_the_dozen_that_people_change_and_help_all_the_rest(self, ham):
+        (_, short, _), (_, full, _) = ham("train", "add", "--help"), ham("train", "add", "--help-all")
+        for flag in (
+            "--model.kind",
+            "--data.leaves",
+            "--schedule.epochs",
+            "--main.learning-rate",
+            "--seed",
+            "--out",
+        ):
+            assert flag in short
+            assert flag in full
+        for flag in ("--objective.discount", "--model.soft.in-order", "--end.reinforce", "--practice.varied"):
+            assert flag not in short
+            assert flag in full
+        assert short.count("--model.") + short.count("--data.") + short.count("--main.") <= 12
+
+    def test_a_short_run_has_a_short_end_phase(self, ham, tmp_path):
+        words = ("train", "sort", "--out", tmp_path / "run", "--schedule.epochs", 2, *SMALL)
+        assert ham(*words, "--schedule.finish", 25)[0] == 0
+        assert [record["phase"] for record in RunFolder(tmp_path / "run").metrics()] == ["main", "finish"]
+
+    def test_the_options_of_a_task_in_a_file_are_flags_and_are_remembered(self, ham, tmp_path):
+        file = tmp_path / "own.py"
+        file.write_text(
+            "from dataclasses import dataclass\n"
+            "from ham.tasks import Practice\n"
+            "from ham.tasks.reverse import Reverse\n"
+            "@dataclass(frozen=True)\nclass OwnPractice(Practice):\n    loud: float = 0.0\n"
+            "class Own(Reverse):\n    name = 'own'\n    options = OwnPractice\n"
+            "    def practice(self, rng, batch, n, longest, options):\n"
+            "        assert options.loud == 0.5\n"
+            "        return super().practice(rng, batch, n, longest, options)\n"
+        )
+        words = ("train", f"{file}:Own", "--out", tmp_path / "run", "--schedule.epochs", 1, *SMALL)
+        assert ham(*words, "--practice.loud", 0.5)[0] == 0
+        assert RunFolder(tmp_path / "run").run().practice == Options(loud=0.5)
+        assert is_refused(ham(*words, "--practice.quiet", 0.5), "--practice.quiet")
+        assert is_refused(ham(*words, "--practice.loud", 1.5), "must lie in 0 … 1, got 1.5")
+
+
 class TestRefused:
     @pytest.mark.parametrize(
         ("words", "said"),
@@ -336,8 +380,9 @@ class TestRefused:
             ("trian", "train"),
             ("train", "name the task first"),
             ("train nosuch", "nosuch"),
-            ("train sort --traning.epochs 3", "--training.epochs"),
-            ("train sort --training.epochs x", "whole number, got 'x'"),
+            ("train sort --shedule.epochs 3", "--schedule.epochs"),
+            ("train sort --training.learning-rate 3", "--training.learning-rate is --main.learning-rate now"),
+            ("train sort --schedule.epochs x", "whole number, got 'x'"),
             ("train sort --model.kind gpt", "gpt"),
             ("train sort --recipe nosuch", "nosuch"),
             ("train --resume nosuch", "nosuch"),
@@ -444,7 +489,7 @@ class TestTasks:
         ran, file, folder = tmp_path / "ran", tmp_path / "own.py", tmp_path / "run"
         file.write_text(OWN_TASK.format(ran=str(ran)))
         name = f"{file}:Backwards"
-        assert ham("train", name, "--out", folder, "--training.epochs", 1, *SMALL)[0] == 0
+        assert ham("train", name, "--out", folder, "--schedule.epochs", 1, *SMALL)[0] == 0
         ran.unlink()
         assert is_refused(ham("evaluate", folder), f"--task {name}")
         assert not ran.exists()

@@ -5,13 +5,13 @@ import json
 import socket
 import sys
 from contextlib import nullcontext
-from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
 from rich.console import Console
 
 from ham import cli
+from ham.config import changed
 from ham.core.errors import InputError
 from ham.search import engine
 from ham.search.plan import Outcome, Plan, SearchFolder, standings
@@ -39,22 +39,22 @@ def test_a_search_starts_from_the_recipe_of_its_task(ran, capsys):
     assert folder.path.name == "tune-add-9"
     assert (plan.trials, plan.seed, len(plan.numbers)) == (3, 9, 3)
     assert (resources.cores, resources.hours, resources.address, resources.workers) == (2, 0.5, None, None)
-    assert plan.base.training.leaves == 32
-    assert "training.learning_rate" in plan.space
+    assert plan.base.data.leaves == 32
+    assert "main.learning_rate" in plan.space
     said = capsys.readouterr()
     assert "Of 3 trials 3 are unfinished." in said.out
     assert "go on with: ham tune --resume" in said.err
 
 
 def test_flags_go_over_the_file_and_both_over_the_default_space(ran, tmp_path):
-    (tmp_path / "space.json").write_text('{"training.mix": {"uniform": [0.1, 0.2]}, "model.hidden": 30}')
+    (tmp_path / "space.json").write_text('{"data.mix": {"uniform": [0.1, 0.2]}, "model.hidden": 30}')
     cli.main(
-        ["tune", "sort", "--space", "space.json", "--set", "training.mix=0.15", "--set", "training.epochs=4"]
+        ["tune", "sort", "--space", "space.json", "--set", "data.mix=0.15", "--set", "schedule.epochs=4"]
     )
     plan = ran[0][1]
-    assert (plan.base.training.mix, plan.base.model.hidden, plan.base.training.epochs) == (0.15, 30, 4)
-    assert not {"training.mix", "model.hidden"} & plan.space.keys()
-    assert "training.discount" in plan.space
+    assert (plan.base.data.mix, plan.base.model.hidden, plan.base.schedule.epochs) == (0.15, 30, 4)
+    assert not {"data.mix", "model.hidden"} & plan.space.keys()
+    assert "objective.discount" in plan.space
 
 
 @pytest.mark.parametrize(
@@ -67,7 +67,7 @@ def test_the_model_follows_from_the_task_unless_it_is_named(ran, words, kind):
 
 
 def test_a_search_is_resumed_with_what_it_was_begun_with(ran, tmp_path, capsys):
-    cli.main(["tune", "sort", "--trials", "2", "--out", "here", "--set", "training.mix=0.5"])
+    cli.main(["tune", "sort", "--trials", "2", "--out", "here", "--set", "data.mix=0.5"])
     cli.main(["tune", "--resume", "here", "--trials", "5", "--workers", "3"])
     (_, before, _), (_, after, resources) = ran
     assert [after.run(number) for number in range(2)] == [before.run(number) for number in range(2)]
@@ -90,9 +90,9 @@ def test_a_search_is_resumed_with_what_it_was_begun_with(ran, tmp_path, capsys):
         (["tune", "sort", "--cores", "0"], "cores must be at least 1"),
         (["tune", "sort", "--success", "101"], "success must lie"),
         (["tune", "sort", "--space", "nowhere.json"], "cannot read nowhere.json"),
-        (["tune", "sort", "--set", "training.mix=7"], "mix must lie in 0 … 1"),
+        (["tune", "sort", "--set", "data.mix=7"], "mix must lie in 0 … 1"),
         (
-            ["tune", "sort", "--set", "training.baseline=leave-one-out"],
+            ["tune", "sort", "--set", "objective.baseline=leave-one-out"],
             "the leave-one-out baseline needs runs",
         ),
         (["tune", "sort", "--address", "ray://head:10001"], "run ham on a machine of the cluster"),
@@ -106,7 +106,7 @@ def test_a_search_is_resumed_with_what_it_was_begun_with(ran, tmp_path, capsys):
         (["sweep", "srot"], "neither a recipe"),
         (["sweep", "sort", "--seeds", "4"], "seeds must be A:B"),
         (["sweep", "sort", "--seeds", "4:4"], "seeds must be A:B"),
-        (["sweep", "sort", "--set", "training.mix=uniform:0:1"], "a sweep changes nothing but the seed"),
+        (["sweep", "sort", "--set", "data.mix=uniform:0:1"], "a sweep changes nothing but the seed"),
     ],
 )
 def test_bad_input_is_refused_in_one_line_before_anything_starts(ran, capsys, words, complaint):
@@ -124,11 +124,11 @@ def test_a_sweep_takes_a_recipe_or_a_file_and_seeds(ran, tmp_path, capsys):
     assert cli.main(["sweep", "sort", "--seeds", "2:5"]) == 1
     capsys.readouterr()
     (tmp_path / "best.json").write_text(plan_of().run(1).to_json())
-    cli.main(["sweep", "best.json", "--seeds", "0:2", "--set", "training.epochs=3", "--json"])
+    cli.main(["sweep", "best.json", "--seeds", "0:2", "--set", "schedule.epochs=3", "--json"])
     (folder, plan, _), (_, other, _) = ran
     assert (folder.path.name, plan.numbers, plan.base.task) == ("sweep-sort", (2, 3, 4), "sort")
     assert [plan.run(number).seed for number in plan.numbers] == [2, 3, 4]
-    assert other.base.training.epochs == 3
+    assert other.base.schedule.epochs == 3
     assert json.loads(capsys.readouterr().out)["summary"]["open"] == 2
 
 
@@ -206,7 +206,7 @@ def test_a_trial_reports_every_epoch_and_after_a_restart_where_it_stands(tmp_pat
 @pytest.mark.ray
 def test_a_trial_that_diverges_ends_and_is_not_run_again(tmp_path, reports):
     base = plan_of().base
-    wild = replace(base, training=replace(base.training, learning_rate=1e30))
+    wild = changed(base, {"main.learning_rate": 1e30})
     folder, plan = SearchFolder(tmp_path), plan_of(1, base=wild, space={})
     folder.begin(plan)
     found = ran_here(folder, plan, 0)

@@ -1,6 +1,7 @@
 import contextlib
 import dataclasses
 import json
+import re
 import typing
 
 import pytest
@@ -8,8 +9,22 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ham import tasks
-from ham.config import Architecture, Run, Training
+from ham.config import (
+    END,
+    Architecture,
+    Data,
+    Objective,
+    Optimiser,
+    Options,
+    Phase,
+    Run,
+    Schedule,
+    Soft,
+    paper,
+)
+from ham.config import changed as change
 from ham.core.errors import InputError
+from settings import run_with
 
 SHARES = ("discount", "mix", "threshold", "averaging", "varied", "cramped")
 
@@ -33,31 +48,62 @@ def values_of(cls, name):
 
 
 def of(cls):
-    names = [field.name for field in dataclasses.fields(cls)]
+    fields = {field.name: typing.get_type_hints(cls)[field.name] for field in dataclasses.fields(cls)}
 
     @st.composite
     def drawn(draw):
         made = cls()
-        for name in names:
+        for name, kind in fields.items():
             # Some values are right only beside others.
             with contextlib.suppress(InputError):
-                made = dataclasses.replace(made, **{name: draw(values_of(cls, name))})
+                value = draw(of(kind) if dataclasses.is_dataclass(kind) else values_of(cls, name))
+                made = dataclasses.replace(made, **{name: value})
         return made
 
     return drawn()
 
 
+PARTS = {
+    "model": Architecture,
+    "data": Data,
+    "objective": Objective,
+    "optimiser": Optimiser,
+    "schedule": Schedule,
+    "main": Phase,
+    "end": Phase,
+}
+OPTIONS = st.dictionaries(st.text(), st.floats(0, 1)).map(lambda values: Options(**values))
+
+
 @settings(max_examples=30)
-@given(st.text(), of(Architecture), of(Training), st.integers(0, 2**63 - 1))
-def test_a_run_survives_json(task, model, training, seed):
-    if "ham" not in model.kind:
-        training = dataclasses.replace(training, pull=0.0)
-    if not model.soft:
-        training = dataclasses.replace(training, tree_clip=0.0, in_order=0.0)
-    run = Run(task, model, training, seed)
+@given(
+    st.text(),
+    OPTIONS,
+    st.fixed_dictionaries({name: of(cls) for name, cls in PARTS.items()}),
+    st.integers(0, 2**63 - 1),
+)
+def test_a_run_survives_json(task, practice, parts, seed):
+    run = Run(task, practice=practice, seed=seed)
+    for name, part in parts.items():
+        with contextlib.suppress(InputError):
+            run = dataclasses.replace(run, **{name: part})
     text = run.to_json()
     assert Run.from_json(text, "here") == run
     assert Run.from_json(text, "here").to_json() == text
+    assert hash(Run.from_json(text, "here")) == hash(run)
+
+
+def test_settings_are_changed_together():
+    run = change(Run("queue"), {"data.start": 64, "data.leaves": 128, "practice.cramped": 0.5, "seed": 3})
+    assert (run.data.start, run.data.leaves, run.seed) == (64, 128, 3)
+    assert run.practice == Options(cramped=0.5)
+    assert change(run, {"data.start": 4, "data.leaves": 32, "seed": 0}) == Run("queue", practice=run.practice)
+
+
+def test_what_a_part_leaves_out_is_its_default():
+    run = Run.from_json('{"format": 2, "task": "sort", "end": {"learning_rate": 0.5}}', "here")
+    assert run.end == dataclasses.replace(END, learning_rate=0.5)
+    assert run.end.exploration == 0
 
 
 def changed(path, value):
@@ -73,40 +119,42 @@ def changed(path, value):
 @pytest.mark.parametrize(
     ("path", "value", "message"),
     [
-        ("training.lerning_rate", 1, "run.json: training has no field 'lerning_rate'; there are averaging, "),
+        ("main.lerning_rate", 1, "run.json: main has no field 'lerning_rate'; there are exploration, "),
         ("colour", "red", "run.json has no field 'colour'"),
-        ("training.batch", "50", "run.json: training: batch must be int, got '50'"),
-        ("training.batch", 50.0, "batch must be int, got 50.0"),
-        ("training.batch", True, "batch must be int, got True"),
-        ("training.clip", None, "clip must be float, got None"),
-        ("training.clip", 10**400, "clip must be float, got 1000"),
-        ("model.soft", 1, "soft must be bool, got 1"),
+        ("data.batch", "50", "run.json: data: batch must be int, got '50'"),
+        ("data.batch", 50.0, "batch must be int, got 50.0"),
+        ("data.batch", True, "batch must be int, got True"),
+        ("optimiser.clip", None, "clip must be float, got None"),
+        ("optimiser.clip", 10**400, "clip must be float, got 1000"),
+        ("model.soft", 1, "model: soft should be an object, got 1"),
         ("model", [], "run.json: model should be an object, got []"),
         (
             "model.kind",
             "transformer",
-            "kind must be one of lstm+ham, raw-ham, lstm, lstm+a, got 'transformer'",
+            "kind must be one of lstm, lstm+a, lstm+ham, dham, raw-ham, raw-dham, got 'transformer'",
         ),
         ("model.kind", ["lstm"], "kind must be one of"),
-        ("training.reward", "fame", "reward must be one of hamming, log-probability, got 'fame'"),
+        ("objective.reward", "fame", "reward must be one of hamming, log-probability, got 'fame'"),
         ("task", 3, "task must be str, got 3"),
-        ("format", 99, "has format 99; this version of ham reads format 1"),
+        ("format", 99, "has format 99; this version of ham reads formats 1 and 2"),
         ("seed", -1, "seed must lie in 0"),
         ("seed", 2**63, "seed must lie in 0"),
         ("model.depth", 3, "depth must be 1 or 2, got 3"),
         ("model.cells", 0, "cells must be at least 1, got 0"),
-        ("training.leaves", 48, "leaves must be a power of two, got 48"),
-        ("training.start", 64, "start 64 is larger than leaves 32"),
-        ("training.runs", 3, "batch 64 is no multiple of runs 3"),
-        ("training.baseline", "leave-one-out", "needs runs of at least 2"),
-        ("training.finish", 101, "finish 101 must lie in 0"),
-        ("training.discount", 1.5, "discount must lie in 0"),
-        ("training.growth", 1.0, "growth must be above 1"),
-        ("training.growth", 2.5, "at most 2"),
-        ("training.learning_rate", -1.0, "learning_rate must be finite and not negative, got -1.0"),
-        ("training.pull", -1.0, "pull must be finite and not negative, got -1.0"),
-        ("training.learning_rate", float("inf"), "Infinity is no number that can be used"),
-        ("training.exploration", float("nan"), "NaN is no number that can be used"),
+        ("data.leaves", 48, "leaves must be a power of two, got 48"),
+        ("data.start", 64, "start 64 is larger than leaves 32"),
+        ("data.runs", 3, "batch 64 is no multiple of runs 3"),
+        ("objective.baseline", "leave-one-out", "needs runs of at least 2"),
+        ("schedule.finish", -1, "finish must not be negative, got -1"),
+        ("practice", [], "practice should be an object, got []"),
+        ("practice.varied", "much", "practice: varied must be float, got 'much'"),
+        ("objective.discount", 1.5, "discount must lie in 0"),
+        ("data.growth", 1.0, "growth must be above 1"),
+        ("data.growth", 2.5, "at most 2"),
+        ("main.learning_rate", -1.0, "learning_rate must be finite and not negative, got -1.0"),
+        ("objective.pull", -1.0, "pull must be finite and not negative, got -1.0"),
+        ("main.learning_rate", float("inf"), "Infinity is no number that can be used"),
+        ("main.exploration", float("nan"), "NaN is no number that can be used"),
     ],
 )
 def test_what_is_wrong_is_named(path, value, message):
@@ -118,16 +166,17 @@ def test_what_is_wrong_is_named(path, value, message):
 
 @pytest.mark.parametrize("kind", ["lstm", "lstm+a"])
 def test_what_is_for_models_with_a_tree_is_refused_without(kind):
-    with pytest.raises(InputError, match=r"training\.pull is for models with a tree"):
-        Run("reverse", Architecture(kind), Training(pull=1e-4))
-    with pytest.raises(InputError, match=r"model\.soft is for models with a tree"):
-        Architecture(kind, soft=True)
+    with pytest.raises(InputError, match=r"objective\.pull is for models with a tree"):
+        run_with("reverse", Architecture(kind), pull=1e-4)
 
 
+@pytest.mark.parametrize("kind", ["lstm", "lstm+a", "lstm+ham", "raw-ham"])
 @pytest.mark.parametrize("name", ["tree_clip", "in_order"])
-def test_what_is_for_soft_attention_is_refused_without(name):
-    with pytest.raises(InputError, match=rf"training\.{name} is for models with soft attention"):
-        Run("reverse", training=Training(**{name: 1.0}))
+def test_what_is_for_soft_attention_is_refused_without(kind, name):
+    with pytest.raises(
+        InputError, match=rf"model\.soft is for models with soft attention, not for {re.escape(kind)}"
+    ):
+        Architecture(kind, soft=Soft(**{name: 1.0}))
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "null", "3", '"run"', "{}", '{"format": 1}', "[" * 10**5])
@@ -137,15 +186,17 @@ def test_what_is_no_run_is_refused(text):
 
 
 def test_whole_numbers_do_for_floats():
-    assert Run.from_json(changed("training.clip", 3), "here").training.clip == 3.0
+    assert Run.from_json(changed("optimiser.clip", 3), "here").optimiser.clip == 3.0
 
 
 def test_the_papers_settings():
-    training = Training.paper()
-    assert (training.batch, training.epochs, training.batches) == (50, 100, 1000)
+    run = paper(Run("sort"))
+    assert (run.data.batch, run.schedule.epochs, run.data.batches) == (50, 100, 1000)
     # 200 validation batches of 50.
-    assert (training.validation, training.clip, training.leaves) == (10_000, 5.0, 32)
-    assert (training.baseline, training.reward, training.entropy) == ("learned", "hamming", "inverse")
+    assert (run.data.validation, run.optimiser.clip, run.data.leaves) == (10_000, 5.0, 32)
+    assert run.objective == Objective(
+        baseline="learned", reward="hamming", entropy="inverse", normalise=False
+    )
 
 
 @pytest.mark.parametrize(

@@ -5,10 +5,10 @@ import pytest
 import torch
 
 from ham import recipes, tasks
-from ham.config import Training
 from ham.models import AttentiveDecoder, EncoderDecoder
 from ham.train.losses import whole_sequences_wrong
 from ham.train.objective import Examples, objective
+from settings import run_with
 
 pytestmark = pytest.mark.usefixtures("engine")
 
@@ -42,7 +42,7 @@ def test_an_episode_without_decisions(kind, online, taught):
     beyond = torch.arange(examples.counted.shape[1]) >= examples.asked[:, None]
     assert beyond.any()
     assert not episode.outputs[beyond].any()
-    terms = objective(episode, examples, model.baseline, Training(), every=1, reinforce=1.0, exploration=1.0)
+    terms = objective(episode, examples, model.baseline, run_with(), every=1, reinforce=1.0, exploration=1.0)
     terms.loss.backward()
     assert all(p.grad is not None and torch.isfinite(p.grad).all() for p in model.parameters())
 
@@ -149,7 +149,7 @@ def test_overfits_a_tiny_reverse(kind):
         adam.zero_grad()
         episode = model(examples.inputs, examples.lengths, examples.asked, leaves=4, targets=examples.targets)
         objective(
-            episode, examples, None, Training(), every=1, reinforce=1.0, exploration=0.0
+            episode, examples, None, run_with(), every=1, reinforce=1.0, exploration=0.0
         ).loss.backward()
         adam.step()
     greedy = model(examples.inputs, examples.lengths, examples.asked, leaves=4).outputs

@@ -7,13 +7,13 @@ import pytest
 import torch
 
 from ham import tasks
-from ham.config import Training
 from ham.models import HAM, LSTMHAM, RawHAM, SoftHAM, State
 from ham.ops import entropy_of
 from ham.ops.episode import LEAST_ENTROPY
 from ham.train.flat import FlatParameters
 from ham.train.gradient import Gradient
 from ham.train.objective import Examples
+from settings import run_with
 
 
 def soft_and_hard(size=4, dtype=torch.float32):
@@ -127,7 +127,7 @@ def test_a_clip_bounds_what_goes_back_from_tree_to_tree():
 
 def test_training_clips_an_examples_gradient_not_the_batchs():
     model = LSTMHAM(3, 2, soft=True)
-    Gradient(model, FlatParameters(model), Training(batch=4, tree_clip=2.0))
+    Gradient(model, FlatParameters(model), run_with(batch=4, tree_clip=2.0))
     assert isinstance(model.memory, SoftHAM)
     assert model.memory.tree_clip == 0.5
 
@@ -163,7 +163,7 @@ def test_training_explores_softly_as_the_epoch_says():
     torch.manual_seed(0)
     task = tasks.get("reverse")
     model = LSTMHAM(task.features, task.bits, cells=4, size=4, hidden=4, soft=True)
-    flat, training = FlatParameters(model), Training(batch=4)
+    flat, training = FlatParameters(model), run_with(batch=4)
     examples = Examples.of(task.sample(np.random.default_rng(0), 4, 4, np.array([4, 3, 2, 4])))
     gradient, nothing = Gradient(model, flat, training), torch.zeros(4, 8, 0)
 

@@ -21,6 +21,8 @@ from ham.models.lstm_ham import LSTMHAM
 from ham.models.memory import HAM, forced
 from ham.models.raw_ham import RawHAM
 from ham.ops import Episode, native
+from ham.ops.forms import parameters_of
+from ham.ops.native import episodes, library
 
 pytestmark = pytest.mark.skipif(not native.available(), reason=native.why_not() or "available")
 
@@ -340,20 +342,20 @@ def test_soft_attention_that_is_evaluated_keeps_no_tape():
     ham.set_backend("native")
     asked_for = []
 
-    class Counted(native.Workspace):
-        def __init__(self, floats):
-            asked_for.append(floats)
-            super().__init__(floats)
+    def counted(floats):
+        asked_for.append(floats)
+        return library.buffer(floats)
 
     model = LSTMHAM(3, 2, size=4, hidden=5, soft=True)
     with pytest.MonkeyPatch.context() as patch, torch.no_grad():
-        patch.setattr(native, "Workspace", Counted)
+        patch.setattr(episodes, "buffer", counted)
         for symbols in (1, 50):
             model(
                 torch.rand(5, 16, 3), torch.full((5,), 16), torch.full((5,), symbols), leaves=16, keep=False
             )
-    assert len(asked_for) == 2
-    assert asked_for[0] == asked_for[1]
+    scratch = [floats for floats in asked_for if floats]
+    assert len(scratch) == 2
+    assert scratch[0] == scratch[1]
 
 
 @settings(max_examples=15)
@@ -509,12 +511,13 @@ class TestRefusals:
         memory = HAM(3, 4, 5)
         tree, query = torch.zeros(2, 8, 5), torch.zeros(2, 4)
         leaf = torch.tensor([0, 4])
+        search, networks = parameters_of(memory.search), parameters_of(memory.write, memory.join)
         with pytest.raises(InputError, match="leaf must be between 0 and 3, got 4"):
-            native.update(tree, leaf, query, None, memory.write, memory.join)
-        native.update(tree, leaf, query, torch.tensor([True, False]), memory.write, memory.join)
-        with pytest.raises(InputError, match="search weight 1 must have shape"):
-            native.attend(tree, torch.zeros(2, 3), torch.rand(2, 2), memory.search)
+            native.update(tree, leaf, query, None, networks)
+        native.update(tree, leaf, query, torch.tensor([True, False]), networks)
+        with pytest.raises(InputError, match=r"a weight must have shape \[20, 8\], got \[20, 9\]"):
+            native.attend(tree, torch.zeros(2, 3), torch.rand(2, 2), search)
         with pytest.raises(InputError, match="tree must be contiguous"):
-            native.attend(torch.zeros(5, 8, 2).permute(2, 1, 0), query, torch.rand(2, 2), memory.search)
-        with pytest.raises(InputError, match="query must be finite"):
-            native.attend(tree, query + torch.nan, torch.rand(2, 2), memory.search)
+            native.attend(torch.zeros(5, 8, 2).permute(2, 1, 0), query, torch.rand(2, 2), search)
+        with pytest.raises(InputError, match="uniforms must be finite"):
+            native.attend(tree, query, torch.full((2, 2), torch.nan), search)

@@ -9,7 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from ham.ops import compiler, native
+from ham.ops import native
+from ham.ops.native import compiler, library
+from ham.ops.native.library import loaded
 
 pytestmark = pytest.mark.skipif(not native.available(), reason=native.why_not() or "available")
 
@@ -99,7 +101,7 @@ def test_the_cache_is_in_the_users_cache_folder(monkeypatch):
 
 def test_two_processes_at_once_build_once(small):
     program = (
-        "import sys; from pathlib import Path; from ham.ops import compiler;"
+        "import sys; from pathlib import Path; from ham.ops.native import compiler;"
         "compiler.SOURCES = Path(sys.argv[1]); print(compiler.build().cached)"
     )
     command = [sys.executable, "-c", program, str(small)]
@@ -110,15 +112,15 @@ def test_two_processes_at_once_build_once(small):
 
 
 def test_why_not_is_remembered_and_asked_for_in_vain_is_an_error(monkeypatch):
-    monkeypatch.setattr(native, "_engine", None)
-    monkeypatch.setattr(native, "_failure", None)
+    monkeypatch.setattr(library, "_engine", None)
+    monkeypatch.setattr(library, "_failure", None)
     monkeypatch.setattr(
         compiler, "find_compiler", lambda: (_ for _ in ()).throw(compiler.BuildError("none here"))
     )
     assert not native.available()
     assert native.why_not() == "none here"
     with pytest.raises(compiler.BuildError, match="none here"):
-        native.library()
+        loaded()
 
 
 def test_the_doctor_can_tell_how_it_was_built():

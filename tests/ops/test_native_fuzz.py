@@ -20,7 +20,10 @@ from ham.core.tree import depth_of
 from ham.models import HAM, LSTMHAM, AttentiveDecoder, EncoderDecoder, RawHAM
 from ham.models.memory import State, forced
 from ham.models.recurrent import read_rows
-from ham.ops import native, native_recurrent, native_training
+from ham.ops import native, reference, table
+from ham.ops.native import sequences, training
+from ham.ops.native.engine import sizes_of_model
+from ham.ops.native.layout import lstm_ham_sizes
 from hostile import cases
 
 pytestmark = pytest.mark.skipif(not native.available(), reason=native.why_not() or "available")
@@ -191,13 +194,15 @@ def accesses(draw):
 def test_single_accesses(drawn):
     memory, which, given = drawn
     before = given["tree"].clone() if isinstance(given["tree"], torch.Tensor) else None
+    ham.set_backend("native")
     try:
         with torch.no_grad():
             if which == "attend":
-                found = native.attend(**given, search=memory.search)[0]
+                call = (given["tree"], given["query"], given["uniforms"], memory.search)
+                found = table.run("attend", reference.attend, *call)[0]
             else:
-                native.update(**given, write=memory.write, join=memory.join)
-                found = given["tree"]
+                call = (given["tree"], given["leaf"], given["query"], given["active"])
+                found = table.run("update", reference.update, *call, memory.write, memory.join)
     except REFUSALS:
         return
     ham.set_backend("reference")
@@ -214,7 +219,7 @@ def test_single_accesses(drawn):
 
 
 @st.composite
-def sequences(draw):
+def readings(draw):
     torch.manual_seed(draw(st.integers(0, 10_000)))
     batch, slots, symbols = (
         draw(st.sampled_from([1, 3, 17])),
@@ -236,12 +241,12 @@ def sequences(draw):
 @given(st.data())
 def test_sequences(data):
     """Reading and writing, and what is read given to the writing, each with arguments spoilt."""
-    model, batch = data.draw(sequences())
+    model, batch = data.draw(readings())
     attentive = isinstance(model, AttentiveDecoder)
     parameters = list(model.parameters())
     ours = 8 if attentive else 4
     reading = {"parameters": parameters[:ours], "rows": batch["inputs"], "lengths": batch["lengths"]}
-    states, state, cell = native_recurrent.read(**reading)
+    states, state, cell = sequences.read(**reading)
     symbols = batch["targets"].shape[1]
     decoding = {
         "parameters": parameters[ours:],
@@ -257,7 +262,7 @@ def test_sequences(data):
     given = arguments_of(data.draw, {name: value for name, value in given.items() if value is not None})
     given = dict.fromkeys(decoding if run == "decode" else reading) | given
     try:
-        found = getattr(native_recurrent, run)(**given)
+        found = getattr(sequences, run)(**given)
         found = found[0] if run == "read" else found
         found.sum().backward() if found.requires_grad else None
     except REFUSALS:
@@ -268,19 +273,19 @@ def test_sequences(data):
         with torch.no_grad():
             for own, value in zip(lstm.parameters(), given["parameters"], strict=True):
                 own.copy_(value)
-            right, _ = read_rows(lstm, given["rows"], given["lengths"])
+            right, _, _ = read_rows(lstm, given["rows"], given["lengths"])
         assert_close(found[:, : right.shape[1]], right)
 
 
 @cases(100)
 @given(st.data())
 def test_gradients_of_sequences(data):
-    model, batch = data.draw(sequences())
+    model, batch = data.draw(readings())
     weights = torch.cat([parameter.detach().flatten() for parameter in model.parameters()])
     made = arguments_of(data.draw, {"weights": weights, "gradient": torch.zeros_like(weights)})
     given = arguments_of(data.draw, batch)
     try:
-        engine = native_recurrent.Gradient(**made, sizes=model.engine_sizes())
+        engine = sequences.Gradient(**made, sizes=sizes_of_model(model))
         loss, *_, norm = engine.of(**given)
     except REFUSALS:
         return
@@ -289,7 +294,7 @@ def test_gradients_of_sequences(data):
         assert norm == pytest.approx(float(torch.linalg.vector_norm(made["gradient"].double())), rel=1e-6)
 
 
-OPTIONS = native_training.Options(
+OPTIONS = training.Options(
     runs=1, reward="hamming", baseline="learned", normalise=True, entropy="inverse",
     discount=0.9, least_entropy=1e-3, least_square=1e-12,
 )  # fmt: skip
@@ -301,7 +306,7 @@ def batches(draw):
     batch, leaves, symbols = draw(st.sampled_from([1, 3, 17])), 2 ** draw(st.integers(1, 3)), 3
     model = LSTMHAM(3, 2, cells=4, size=5, hidden=3)
     parts = (model.memory, model.controller, model.output)
-    sizes = native.lstm_ham_sizes([parameter for part in parts for parameter in part.parameters()])
+    sizes = lstm_ham_sizes([parameter for part in parts for parameter in part.parameters()])
     weights = torch.cat([parameter.detach().flatten() for parameter in model.parameters()])
     made = arguments_of(draw, {"weights": weights, "gradient": torch.zeros_like(weights), "every": 1})
     given = {
@@ -323,7 +328,7 @@ def batches(draw):
 def test_gradients_of_batches(drawn):
     sizes, made, given = drawn
     try:
-        engine = native_training.Gradient(**made, sizes=sizes, options=OPTIONS)
+        engine = training.Gradient(**made, sizes=sizes, options=OPTIONS)
         loss, *_, norm = engine.of(**given)
     except REFUSALS:
         return
@@ -346,7 +351,7 @@ def test_steps_of_adam(data):
     before = {name: given[name].clone() for name in names if isinstance(given[name], torch.Tensor)}
     decays = {"mean_decay": 0.9, "square_decay": 0.999, "epsilon": 1e-8}
     try:
-        native_training.adam(**given, rate=0.01, **decays)
+        training.adam(**given, rate=0.01, **decays)
     except (*REFUSALS, ArithmeticError):
         return
     gradient = before["gradient"] * float(given["scale"])
@@ -362,9 +367,9 @@ def test_steps_of_adam(data):
 def test_what_is_not_finite_in_a_batch_is_named(name, bad):
     model = LSTMHAM(3, 2, cells=4, size=5, hidden=3)
     parts = (model.memory, model.controller, model.output)
-    sizes = native.lstm_ham_sizes([parameter for part in parts for parameter in part.parameters()])
+    sizes = lstm_ham_sizes([parameter for part in parts for parameter in part.parameters()])
     weights = torch.cat([parameter.detach().flatten() for parameter in model.parameters()])
-    engine = native_training.Gradient(weights, torch.zeros_like(weights), sizes, 1, OPTIONS)
+    engine = training.Gradient(weights, torch.zeros_like(weights), sizes, 1, OPTIONS)
     given = {
         "inputs": torch.zeros(2, 4, 3), "lengths": torch.tensor([4, 1]), "asked": torch.tensor([3, 2]),
         "targets": torch.zeros(2, 3, 2), "counted": torch.ones(2, 3, dtype=torch.bool), "uniforms": torch.rand(2, 3, 2),

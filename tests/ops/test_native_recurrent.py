@@ -15,13 +15,15 @@ from hypothesis import strategies as st
 from test_native import WIDTHS, assert_as_good
 
 import ham
-from ham.config import Training
 from ham.core.errors import InputError
 from ham.models import AttentiveDecoder, EncoderDecoder
-from ham.ops import native, native_recurrent
+from ham.ops import native
+from ham.ops.native import sequences
+from ham.ops.native.engine import sizes_of_model
 from ham.train.flat import FlatParameters
 from ham.train.gradient import Gradient
 from ham.train.objective import Examples
+from settings import run_with
 
 pytestmark = pytest.mark.skipif(not native.available(), reason=native.why_not() or "available")
 
@@ -210,7 +212,7 @@ def gradient_of(model, flat, examples, backend):
     flat.gradient.fill_(torch.nan)
     uniforms = torch.zeros(*examples.counted.shape, 0, dtype=examples.inputs.dtype)
     strengths = {"reinforce": 1.0, "exploration": 1.0}
-    cost = Gradient(model, flat, Training()).of(examples, uniforms, leaves=32, **strengths)
+    cost = Gradient(model, flat, run_with()).of(examples, uniforms, leaves=32, **strengths)
     return cost, flat.gradient.clone()
 
 
@@ -262,7 +264,7 @@ def test_nothing_unchecked_reaches_the_engine(name, change, error, message):
     model, flat, examples = trained(AttentiveDecoder)
     given = {part: getattr(examples, part) for part in ("inputs", "lengths", "asked", "targets", "counted")}
     given[name] = change(given[name])
-    engine = native_recurrent.Gradient(flat.weights, flat.gradient, model.engine_sizes())
+    engine = sequences.Gradient(flat.weights, flat.gradient, sizes_of_model(model))
     with pytest.raises(error, match=message):
         engine.of(**given)
 
@@ -274,7 +276,7 @@ def reading(**changes):
         "rows": torch.randn(5, 6, 3),
         "lengths": torch.tensor([0, 1, 6, 2, 3]),
     }
-    return native_recurrent.read(**(given | changes))
+    return sequences.read(**(given | changes))
 
 
 def decoding(**changes):
@@ -289,7 +291,7 @@ def decoding(**changes):
         "memory": torch.randn(5, 3, 8),
         "lengths": torch.tensor([1, 2, 3, 1, 3]),
     }
-    return native_recurrent.decode(**(given | changes))
+    return sequences.decode(**(given | changes))
 
 
 def test_an_example_without_rows_ends_where_it_starts():
@@ -318,7 +320,7 @@ def test_an_example_without_rows_ends_where_it_starts():
         (decoding, {"cell": torch.ones(5, 2, 4)}, "a memory comes with lengths, and without a cell"),
         (decoding, {"lengths": torch.tensor([0, 2, 3, 1, 3])}, "lengths must be between 1 and 3, got 0"),
         (decoding, {"asked": torch.tensor([0, 1, 7, 2, 3])}, "asked must be between 0 and 6, got 7"),
-        (decoding, {"symbols": 5}, "asked must be between 0 and 5, got 6"),
+        (decoding, {"symbols": 5}, r"targets must have shape \(5, 5, 2\)"),
         (decoding, {"symbols": 0}, "symbols must be between 1 and"),
         (decoding, {"targets": torch.ones(5, 5, 2)}, r"targets must have shape \(5, 6, 2\)"),
         (decoding, {"state": torch.ones(5, 2, 3)}, r"state must have shape \(5, 2, 4\)"),

@@ -16,15 +16,19 @@ from torch import nn
 
 import ham
 from ham import tasks
-from ham.config import Architecture, Training
+from ham.config import Architecture
 from ham.core.errors import InputError
 from ham.models.memory import forced
-from ham.ops import Episode, native, native_training
-from ham.ops.interface import ObjectiveCall
+from ham.ops import Episode, native
+from ham.ops.native import training as native_training
+from ham.ops.native.engine import sizes_of_model
+from ham.ops.native.library import loaded
+from ham.ops.native.structures import ObjectiveCall
 from ham.train.adam import Adam
 from ham.train.flat import FlatParameters
 from ham.train.gradient import Gradient, options_of
 from ham.train.objective import Examples, objective
+from settings import run_with
 
 pytestmark = pytest.mark.skipif(not native.available(), reason=native.why_not() or "available")
 
@@ -76,7 +80,7 @@ class Case:
         self.targets = torch.from_numpy(rng.integers(0, 2, (batch, symbols, case["bits"]))).float()
         self.head = torch.from_numpy(np.append(rng.normal(size=3), 0.5)).float()
         self.exploration = case["exploration"]
-        self.training = Training(
+        self.training = run_with(
             batch=batch,
             runs=case["runs"],
             discount=0.9,
@@ -106,7 +110,7 @@ class Case:
         )
         terms.loss.backward()
         gradients = [leaf.grad.double() for leaf in leaves]
-        if self.training.baseline == "learned":
+        if self.objective.baseline == "learned":
             gradients.append(torch.cat([head.weight.grad[0], head.bias.grad]).double())
         return [float(terms.loss.detach()), terms.cross_entropy, terms.entropy, terms.wrong], gradients
 
@@ -116,7 +120,7 @@ class Case:
         call.batch, call.symbols, call.bits = self.outputs.shape
         _, call.timesteps, call.levels = self.turns.shape
         call.query, call.every = self.queries.shape[-1], self.every
-        options_of(self.training).fill(call)
+        native_training.Options(**options_of(self.training)).fill(call)
         call.reinforce, call.exploration = 1.3, self.exploration
         durations = self.asked * self.every
         ran = torch.arange(call.timesteps) < durations[:, None]
@@ -137,11 +141,11 @@ class Case:
         }
         for name, tensor in given.items():
             setattr(call, name, tensor.data_ptr())
-        scratch = torch.full((native.library().ham_objective_floats(ctypes.byref(call)),), torch.nan)
+        scratch = torch.full((loaded().ham_objective_floats(ctypes.byref(call)),), torch.nan)
         call.scratch = scratch.data_ptr()
-        native.library().ham_objective(ctypes.byref(call))
+        loaded().ham_objective(ctypes.byref(call))
         gradients = [given["d_outputs"], given["d_turn_logits"]]
-        if self.training.baseline == "learned":
+        if self.objective.baseline == "learned":
             gradients.append(given["d_head"])
         return given["terms"].tolist(), [gradient.double() for gradient in gradients]
 
@@ -195,7 +199,7 @@ def cost_and_gradient(model, examples, uniforms, training, backend, dtype=torch.
 )
 def test_a_whole_gradient_is_that_of_the_definition(task, baseline, leaves, batch, pull):
     runs = 2 if baseline == "leave-one-out" else 1
-    training = Training(batch=batch, runs=runs, baseline=baseline, pull=pull)
+    training = run_with(batch=batch, runs=runs, baseline=baseline, pull=pull)
     problem = (*batch_of(task, leaves, batch, runs), training)
     right, right_gradient = cost_and_gradient(*problem, "reference", torch.float64)
     plain, plain_gradient = cost_and_gradient(*problem, "reference")
@@ -211,7 +215,7 @@ def test_a_whole_gradient_is_that_of_the_definition(task, baseline, leaves, batc
 
 
 def test_the_number_of_threads_changes_no_bit():
-    problem = (*batch_of("reverse", 16, 70), Training(batch=70))
+    problem = (*batch_of("reverse", 16, 70), run_with(batch=70))
     before = torch.get_num_threads()
     try:
         found = []
@@ -228,7 +232,7 @@ def test_the_number_of_threads_changes_no_bit():
 def test_one_gradient_serves_batches_of_all_sizes():
     """Its workspace is used again; what an earlier batch left there must not matter."""
     model, *_ = batch_of("reverse", 8, 4)
-    training, flat = Training(batch=4), FlatParameters(model)
+    training, flat = run_with(batch=4), FlatParameters(model)
     ham.set_backend("native")
     kept = Gradient(model, flat, training)
     for leaves, batch in [(8, 40), (2, 3), (16, 20), (8, 40)]:
@@ -242,8 +246,8 @@ def test_one_gradient_serves_batches_of_all_sizes():
 def test_a_forked_process_computes_on(monkeypatch):
     """Threads do not survive a fork; the engine must not count on them."""
     # Filling a large tensor would use PyTorch's own threads, which do not survive one.
-    monkeypatch.setattr(native, "fill_workspaces_with_nan", False)
-    problem = (*batch_of("reverse", 8, 40), Training(batch=40))
+    native.fill_with_nan(False)
+    problem = (*batch_of("reverse", 8, 40), run_with(batch=40))
     torch.set_num_threads(2)
     try:
         expected = cost_and_gradient(*problem, "native")
@@ -274,12 +278,16 @@ def test_a_forked_process_computes_on(monkeypatch):
 )
 def test_nothing_unchecked_reaches_the_engine(name, change, error, message):
     model, examples, uniforms = batch_of("reverse", 8, 3)
-    training, flat = Training(batch=3), FlatParameters(model)
+    training, flat = run_with(batch=3), FlatParameters(model)
     names = ("inputs", "lengths", "asked", "targets", "counted")
     given = {part: getattr(examples, part) for part in names} | {"uniforms": uniforms}
     given[name] = change(given[name])
     engine = native_training.Gradient(
-        flat.weights, flat.gradient, model.engine_sizes(), model.every, options_of(training)
+        flat.weights,
+        flat.gradient,
+        sizes_of_model(model),
+        model.every,
+        native_training.Options(**options_of(training)),
     )
     with pytest.raises(error, match=message):
         engine.of(**given, leaves=8, reinforce=1.0, exploration=0.0)
@@ -288,7 +296,7 @@ def test_nothing_unchecked_reaches_the_engine(name, change, error, message):
 def test_leave_one_out_needs_runs_that_divide_the_batch():
     model, examples, uniforms = batch_of("reverse", 8, 3)
     ham.set_backend("native")
-    gradient = Gradient(model, FlatParameters(model), Training(batch=4, runs=2, baseline="leave-one-out"))
+    gradient = Gradient(model, FlatParameters(model), run_with(batch=4, runs=2, baseline="leave-one-out"))
     with pytest.raises(InputError, match="leave-one-out needs at least two runs that divide"):
         gradient.of(examples, uniforms, leaves=8, reinforce=1.0, exploration=0.0)
 

@@ -19,7 +19,6 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import torch
 from tests.reliability.memory import resident
 
@@ -39,8 +38,8 @@ def work(names: list[str], seeds: list[int], runs: Path) -> Iterator[str]:
             if isinstance(event, Epoch):
                 yield f"{name} {seed}, epoch {event.epoch}"
         trained = load(str(folder.path))
-        for leaves in (run.training.leaves, 4 * run.training.leaves):
-            evaluate_at(trained, leaves, examples=2500, rng=np.random.default_rng(seed))
+        for leaves in (run.data.leaves, 4 * run.data.leaves):
+            evaluate_at(trained, leaves, examples=2500, seed=seed)
             yield f"{name} {seed}, evaluated at {leaves} leaves"
 
 

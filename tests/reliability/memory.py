@@ -23,7 +23,7 @@ import torch
 
 import ham
 from ham import tasks
-from ham.config import Architecture, Run, Training
+from ham.config import Architecture, Data, Run, Schedule
 from ham.models import LSTMHAM
 from ham.ops import native
 from ham.runs import RunFolder, load
@@ -79,8 +79,9 @@ def episode() -> Callable[[int], None]:
 
 def training_growth(batches: int) -> int:
     """Over an epoch of a run, after one to warm up."""
-    settings = Training(batch=16, epochs=2, batches=batches, validation=100, start=2, leaves=8, threshold=1.0)
-    run = Run("sort", Architecture(cells=8, size=8, hidden=8), settings)
+    small = Architecture(cells=8, size=8, hidden=8)
+    data = Data(batch=16, batches=batches, validation=100, start=2, leaves=8, threshold=1.0)
+    run = Run("sort", small, data=data, schedule=Schedule(epochs=2))
     sizes = []
     with tempfile.TemporaryDirectory() as here:
         folder = RunFolder(Path(here) / "run")

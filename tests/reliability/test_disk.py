@@ -15,13 +15,19 @@ import torch
 
 from ham import runs
 from ham.cli import main
-from ham.config import Architecture, Run, Training
+from ham.config import Architecture
 from ham.runs import CHECKPOINT, CONFIG, METRICS, STATE, RunFolder
+from settings import run_with
 
-RUN = Run(
+RUN = run_with(
     "reverse",
     Architecture(cells=8, size=8, hidden=8),
-    Training(batch=4, epochs=2, batches=2, validation=8, start=2, leaves=2),
+    batch=4,
+    epochs=2,
+    batches=2,
+    validation=8,
+    start=2,
+    leaves=2,
 )
 
 
@@ -62,7 +68,7 @@ def begun(ham, tmp_path):
         recipe.write_text(RUN.to_json())
         assert ham("train", "--recipe", recipe, "--out", path)[0] == 0
         longer = json.loads(RUN.to_json())
-        longer["training"]["epochs"] = 5
+        longer["schedule"]["epochs"] = 5
         (path / CONFIG).write_text(json.dumps(longer))
         # As it would stand had the longer run been killed here.
         tensors, progress = RunFolder(path).read_state()
@@ -203,7 +209,7 @@ def test_of_two_runs_begun_at_once_in_one_folder_one_is_refused(tmp_path):
     words = [sys.executable, "-m", "ham", "train", "--recipe", recipe, "--out", tmp_path / "run"]
     both = [
         subprocess.Popen(
-            [*map(str, words), "--seed", str(seed), "--training.epochs", "40"],
+            [*map(str, words), "--seed", str(seed), "--schedule.epochs", "40"],
             stdout=-1,
             stderr=-1,
             text=True,

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from ham import cli, runs, tasks
 from ham.cli import one_line
 from ham.cli.solve import _questions
-from ham.config import Architecture, Run, Training
+from ham.config import Architecture, Run
 from ham.core.errors import InputError
 from ham.runs import CHECKPOINT, METRICS, STATE, RunFolder
 from ham.search import plan as plans
@@ -28,11 +28,18 @@ from ham.search import space as spaces
 from ham.train.loop import train
 from ham.use.trace import Trace, trace
 from hostile import TEXTS, cases, questions, spoilt_bytes, spoilt_json, spoilt_tensors
+from settings import run_with
 
-RUN = Run(
+RUN = run_with(
     "reverse",
     Architecture(cells=3, size=3, hidden=3),
-    Training(batch=2, epochs=2, batches=1, validation=2, start=1, leaves=2, threshold=1.0),
+    batch=2,
+    epochs=2,
+    batches=1,
+    validation=2,
+    start=1,
+    leaves=2,
+    threshold=1.0,
 )
 
 
@@ -115,13 +122,13 @@ def test_run_configs(text):
 
 
 SPACE = {
-    "training.learning_rate": {"log": [1e-3, 1e-2]},
-    "training.discount": {"uniform": [0.5, 1]},
+    "main.learning_rate": {"log": [1e-3, 1e-2]},
+    "objective.discount": {"uniform": [0.5, 1]},
     "model.hidden": {"choice": [20, 40]},
     "model.kind": "lstm+ham",
-    "training.runs": {"choice": [1, 4]},
-    "training.epochs": {"uniform": [1, 10]},
-    "training.mix": 0.3,
+    "data.runs": {"choice": [1, 4]},
+    "schedule.epochs": {"uniform": [1, 10]},
+    "data.mix": 0.3,
 }
 
 
@@ -138,9 +145,7 @@ def test_search_spaces(text):
 
 @cases(100)
 @given(
-    st.lists(
-        st.text(max_size=30) | st.sampled_from([*TEXTS, "training.mix=uniform:0:0.5", "model.size=1e999"])
-    )
+    st.lists(st.text(max_size=30) | st.sampled_from([*TEXTS, "data.mix=uniform:0:0.5", "model.size=1e999"]))
 )
 def test_search_flags(flags):
     with refusals():
@@ -150,7 +155,7 @@ def test_search_flags(flags):
 
 
 PLAN = plans.Plan(
-    RUN, spaces.from_json({"training.mix": {"uniform": [0.0, 0.5]}}, "x"), trials=3, seed=0, backend="auto"
+    RUN, spaces.from_json({"data.mix": {"uniform": [0.0, 0.5]}}, "x"), trials=3, seed=0, backend="auto"
 )
 
 

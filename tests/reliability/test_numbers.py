@@ -15,7 +15,7 @@ import pytest
 import torch
 
 from ham import tasks
-from ham.config import Architecture, Run, Training
+from ham.config import Architecture, Run
 from ham.core.errors import NotFinite
 from ham.runs import RunFolder, Trained
 from ham.train.evaluate import evaluate
@@ -24,6 +24,7 @@ from ham.train.gradient import Gradient
 from ham.train.loop import Diverged, train
 from ham.train.objective import Examples
 from ham.use.solve import solve
+from settings import run_with
 
 SOAK = Path(__file__).parents[2] / "benchmarks" / "soak.py"
 
@@ -46,7 +47,7 @@ def cost_of(name: str, leaves: int, lengths, scaled: str = "", by: float = 1.0, 
     examples = Examples.of(task.sample(rng, len(lengths), leaves, np.array(lengths)))
     shape = (len(lengths), examples.counted.shape[1] * model.every, model.decisions(leaves))
     uniforms = torch.from_numpy(rng.random(shape, dtype=np.float32))
-    gradient = Gradient(model, flat, Training(batch=len(lengths), **settings))
+    gradient = Gradient(model, flat, run_with(batch=len(lengths), **settings))
     cost = gradient.of(examples, uniforms, leaves=leaves, reinforce=1.0, exploration=1.5e-3)
     assert cost.finite == bool(torch.isfinite(flat.gradient).all())
     return cost, flat.gradient
@@ -111,8 +112,7 @@ def test_outputs_that_are_no_numbers_are_no_answer(engine):
 
 def test_training_that_leaves_float32_stops_and_keeps_the_last_good_state(engine, tmp_path):
     trained = overflowing(by=1e4)
-    training = Training(batch=4, epochs=2, batches=2, validation=4, start=64, leaves=64)
-    run = Run("reverse", HUGE, training)
+    run = run_with("reverse", HUGE, batch=4, epochs=2, batches=2, validation=4, start=64, leaves=64)
     folder = RunFolder(tmp_path / "run")
     folder.begin(run)
     weights = torch.cat([parameter.detach().flatten() for parameter in trained.model.parameters()])

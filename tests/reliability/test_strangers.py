@@ -14,7 +14,7 @@ import torch
 
 from ham import runs, tasks
 from ham.cli import main
-from ham.config import Architecture, Run, Training
+from ham.config import Architecture, Run
 from ham.core.errors import InputError
 from ham.core.files import LARGEST_TEXT, read_bytes, read_json
 from ham.runs import CHECKPOINT, CONFIG, METRICS, STATE, RunFolder, load
@@ -23,11 +23,17 @@ from ham.search.space import from_file, merged
 from ham.train.loop import train
 from ham.use.trace import Trace
 from hostile import DEEP, packed
+from settings import run_with
 
-RUN = Run(
+RUN = run_with(
     "reverse",
     Architecture(cells=3, size=3, hidden=3),
-    Training(batch=2, epochs=2, batches=1, validation=2, start=1, leaves=2),
+    batch=2,
+    epochs=2,
+    batches=1,
+    validation=2,
+    start=1,
+    leaves=2,
 )
 
 
@@ -91,9 +97,9 @@ class TestTooMuch:
         [
             ("model", "hidden", 10**9),
             ("model", "every", 10**9),
-            ("training", "leaves", 1 << 60),
-            ("training", "start", 1 << 40),
-            ("training", "batch", 10**12),
+            ("data", "leaves", 1 << 60),
+            ("data", "start", 1 << 40),
+            ("data", "batch", 10**12),
         ],
     )
     def test_settings_that_no_machine_can_hold(self, parts, tmp_path, part, name, value):
@@ -108,7 +114,7 @@ class TestTooMuch:
 
     def test_a_memory_that_no_machine_can_hold(self):
         with pytest.raises(InputError, match="a memory holds at most 33,554,432 numbers"):
-            Run("sort", Architecture(size=1024), Training(leaves=1 << 20))
+            run_with("sort", Architecture(size=1024), leaves=1 << 20)
 
     def test_widths_are_compared_before_they_are_allocated(self, parts, tmp_path, monkeypatch):
         header, body = parts
@@ -178,7 +184,7 @@ class TestLies:
         """Whoever reads the first `run` and whoever reads the second must not get different ones."""
         header, body = parts
         text = json.dumps(header)
-        twice = text.replace('"format": "1"', '"format": "1", "format": "1"')
+        twice = text.replace('"format": "2"', '"format": "2", "format": "2"')
         assert twice != text
         (tmp_path / "x.safetensors").write_bytes(packed(twice.encode(), body))
         with pytest.raises(InputError, match=r"x\.safetensors"):
@@ -257,7 +263,7 @@ class TestBombs:
 
     def test_numbers_that_are_whole_and_far_too_large(self):
         with pytest.raises(InputError, match="finite number"):
-            merged(Run("reverse"), tasks.get("reverse"), {"training.clip": 10**400}, "space.json")
+            merged(Run("reverse"), tasks.get("reverse"), {"optimiser.clip": 10**400}, "space.json")
 
     def test_records_nested_too_deeply(self, folder):
         (folder.path / METRICS).write_text("[" * DEEP + "\n")

@@ -4,16 +4,22 @@ from dataclasses import replace
 
 import pytest
 
-from ham.config import Architecture, Run, Training
+from ham.config import Architecture
 from ham.core.errors import InputError
 from ham.reproduce import retrain
 from ham.reproduce.retrain import Job
 from ham.runs import RunFolder
+from settings import run_with
 
-TINY = Run(
+TINY = run_with(
     "reverse",
     Architecture(cells=4, size=4, hidden=4),
-    Training(batch=4, epochs=2, batches=5, validation=20, start=2, leaves=4),
+    batch=4,
+    epochs=2,
+    batches=5,
+    validation=20,
+    start=2,
+    leaves=4,
 )
 
 

@@ -7,12 +7,12 @@ import json
 import pytest
 
 from ham.cli import main
-from ham.config import Run, Training
 from ham.core.errors import InputError
 from ham.reproduce import tables
 from ham.reproduce.document import time_table
 from ham.reproduce.publish import command
 from ham.runs import RunFolder, load, shipped
+from settings import run_with
 
 
 def test_a_cell_of_the_table_with_all_its_files(tmp_path, capsys):
@@ -74,7 +74,7 @@ def test_a_document_with_every_result(tmp_path, capsys):
 def test_the_time_to_learn_is_when_the_last_tree_was_first_mastered(tmp_path):
     quick, slow = RunFolder(tmp_path / "quick"), RunFolder(tmp_path / "slow")
     for folder in (quick, slow):
-        folder.begin(Run("sort", training=Training(leaves=8, batches=300)))
+        folder.begin(run_with("sort", leaves=8, batches=300))
     rest = {"phase": "main", "best": True, "bit_error": 0.0, "loss": 1.0, "train_error": 0.0, "entropy": 0.0}
     epochs = [
         {"epoch": epoch, "longest": longest, "error": error, "seconds": 1.0, **rest}

@@ -10,24 +10,31 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ham import tasks
-from ham.config import Architecture, Run, Training
+from ham.config import Architecture, Run
 from ham.core.errors import InputError
 from ham.runs import CHECKPOINT, RunFolder, read_tensors
 from ham.search import report
 from ham.search.plan import Outcome, Plan, SearchFolder, outcomes, ranked, score, standings
 from ham.search.space import merged
 from ham.train.loop import Epoch, train
+from settings import run_with
 
-TINY = Run(
+TINY = run_with(
     "reverse",
     Architecture(cells=4, size=4, hidden=4),
-    Training(batch=2, batches=2, epochs=6, validation=5, leaves=4, finish=2, patience=50),
+    batch=2,
+    batches=2,
+    epochs=6,
+    validation=5,
+    leaves=4,
+    finish=2,
+    patience=50,
 )
 
 
 def plan_of(trials: int = 3, **changes) -> Plan:
     base, space = merged(
-        TINY, tasks.get("reverse"), {"training.finish": 2, "model.hidden": {"choice": [4, 5]}}, ""
+        TINY, tasks.get("reverse"), {"schedule.finish": 2, "model.hidden": {"choice": [4, 5]}}, ""
     )
     return Plan(
         **{"base": base, "space": space, "trials": trials, "seed": 1, "backend": "reference", **changes}
@@ -99,8 +106,8 @@ def test_a_folder_that_holds_a_search_is_left_alone(tmp_path):
         ({"seeds": ["x"]}, "seeds should be whole numbers"),
         ({"success": 200.0}, "success must lie"),
         ({"base": {}}, "base has format None"),
-        ({"space": {"training.mix": 3}}, "training.mix should be a range or a choice"),
-        ({"space": {"training.foo": {"choice": [1]}}}, "no setting 'foo'"),
+        ({"space": {"data.mix": 3}}, "data.mix should be a range or a choice"),
+        ({"space": {"data.foo": {"choice": [1]}}}, "no setting 'foo'"),
     ],
 )
 def test_a_damaged_plan_is_refused_in_words(change, complaint):
@@ -115,7 +122,7 @@ def test_a_plan_is_checked_before_any_trial_begins():
     stack = Run("stack", Architecture(kind="lstm+ham"))
     with pytest.raises(InputError, match="stack is online"):
         plan_of(base=stack, space={}).check()
-    add = Run("add", training=Training(start=1, leaves=1))
+    add = run_with("add", start=1, leaves=1)
     with pytest.raises(InputError, match="needs at least"):
         plan_of(base=add, space={}).check()
 
@@ -149,11 +156,11 @@ def test_a_recipe_trains_what_its_trial_had_to_the_same_bits(tmp_path, stop):
         if isinstance(event, Epoch) and event.epoch == stop:
             break
     events.close()
-    if stop < run.training.epochs:
+    if stop < run.schedule.epochs:
         folder.end("stopped", stop)
     trial = folder.outcome(0, run)
-    assert trial.recipe.training.epochs == stop
-    assert (trial.recipe == run) == (stop == run.training.epochs)
+    assert trial.recipe.schedule.epochs == stop
+    assert (trial.recipe == run) == (stop == run.schedule.epochs)
 
     again = RunFolder(tmp_path / "again")
     again.begin(trial.recipe)

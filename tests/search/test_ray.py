@@ -36,12 +36,12 @@ pytestmark = [
 PATIENCE = 300
 TRIALS = 4
 TINY = {
-    "training.batches": 12,
-    "training.batch": 8,
-    "training.epochs": 5,
-    "training.finish": 1,
-    "training.leaves": 4,
-    "training.validation": 30,
+    "data.batches": 12,
+    "data.batch": 8,
+    "schedule.epochs": 5,
+    "schedule.finish": 1,
+    "data.leaves": 4,
+    "data.validation": 30,
     "model.size": 5,
     "model.cells": 5,
     "model.hidden": {"choice": [5, 7]},
@@ -268,7 +268,7 @@ def begun_on(node: "Node", folder: Path) -> tuple[int, bytes] | None:
 
 def ended_with_others_open(folder: Path) -> list[int] | None:
     epochs = [metrics(folder, number).count(b"\n") for number in range(TRIALS)]
-    if not any(0 < count < TINY["training.epochs"] for count in epochs):  # cheap, for it is asked often
+    if not any(0 < count < TINY["schedule.epochs"] for count in epochs):  # cheap, for it is asked often
         return None
     found = outcomes(SearchFolder(folder), SearchFolder(folder).plan())
     ended = [outcome.number for outcome in found if outcome.ended]

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ham import tasks
-from ham.config import Architecture, Run, Training
+from ham.config import Architecture, Run
 from ham.core.errors import InputError
 from ham.search.space import (
     Choice,
@@ -38,8 +38,8 @@ def test_a_trial_depends_on_the_search_seed_and_its_number_alone():
 
 def test_to_fix_or_add_a_setting_leaves_the_other_draws_as_they_are():
     space = default_space(RUN, SORT)
-    fewer = {name: values for name, values in reversed(space.items()) if name != "training.mix"}
-    more = {**space, "training.clip": Range(1.0, 9.0)}
+    fewer = {name: values for name, values in reversed(space.items()) if name != "data.mix"}
+    more = {**space, "optimiser.clip": Range(1.0, 9.0)}
     run = draw(RUN, space, 0, 7)
     for other in (draw(RUN, fewer, 0, 7), draw(RUN, more, 0, 7)):
         assert all(setting(other, name) == setting(run, name) for name in fewer)
@@ -49,7 +49,7 @@ def test_to_fix_or_add_a_setting_leaves_the_other_draws_as_they_are():
 @given(st.integers(0, 2**32 - 1), st.integers(0, 10**5))
 def test_what_is_drawn_lies_in_its_bounds(seed, number):
     base, space = merged(
-        RUN, SORT, {"training.patience": {"log": [1, 1000]}, "model.cells": {"uniform": [3, 5]}}, ""
+        RUN, SORT, {"schedule.patience": {"log": [1, 1000]}, "model.cells": {"uniform": [3, 5]}}, ""
     )
     run = draw(base, space, seed, number)
     for name, values in space.items():
@@ -71,17 +71,17 @@ def test_every_bound_is_reached():
 @pytest.mark.parametrize(
     ("task", "model", "there", "absent"),
     [
-        ("sort", Architecture(), ["model.every", "training.discount", "training.finish"], ["model.cells"]),
-        ("search", Architecture(), ["training.runs"], ["model.every"]),
-        ("stack", Architecture(kind="raw-ham"), ["training.reinforce"], ["model.every", "model.cells"]),
-        ("sort", Architecture(soft=True), ["training.exploration"], ["training.reinforce"]),
-        ("sort", Architecture(kind="lstm"), ["model.cells"], ["model.hidden", "training.discount"]),
-        ("sort", Architecture(kind="lstm+a"), ["model.cells"], ["training.runs"]),
+        ("sort", Architecture(), ["model.every", "objective.discount", "schedule.finish"], ["model.cells"]),
+        ("search", Architecture(), ["data.runs"], ["model.every"]),
+        ("stack", Architecture(kind="raw-ham"), ["main.reinforce"], ["model.every", "model.cells"]),
+        ("sort", Architecture(kind="dham"), ["main.exploration"], ["main.reinforce"]),
+        ("sort", Architecture(kind="lstm"), ["model.cells"], ["model.hidden", "objective.discount"]),
+        ("sort", Architecture(kind="lstm+a"), ["model.cells"], ["data.runs"]),
     ],
 )
 def test_the_default_space_has_what_the_model_uses(task, model, there, absent):
     space = default_space(Run(task, model), tasks.get(task))
-    assert {"training.learning_rate", "training.learning_rate_decay", *there} <= space.keys()
+    assert {"main.learning_rate", "main.learning_rate_decay", *there} <= space.keys()
     assert not space.keys() & set(absent)
     for number in range(20):
         draw(Run(task, model), space, 0, number)
@@ -89,41 +89,41 @@ def test_the_default_space_has_what_the_model_uses(task, model, there, absent):
 
 def test_several_runs_of_an_input_are_each_others_baseline():
     base, space = merged(RUN, SORT, {}, "")
-    drawn = [draw(base, space, 0, number).training for number in range(40)]
-    assert {training.runs for training in drawn} == {1, 4, 8}
+    drawn = [draw(base, space, 0, number) for number in range(40)]
+    assert {run.data.runs for run in drawn} == {1, 4, 8}
     assert all(
-        training.baseline == ("leave-one-out" if training.runs > 1 else "learned") for training in drawn
+        run.objective.baseline == ("leave-one-out" if run.data.runs > 1 else "learned") for run in drawn
     )
 
-    base, space = merged(RUN, SORT, {"training.baseline": "learned"}, "")
-    assert {draw(base, space, 0, number).training.baseline for number in range(40)} == {"learned"}
+    base, space = merged(RUN, SORT, {"objective.baseline": "learned"}, "")
+    assert {draw(base, space, 0, number).objective.baseline for number in range(40)} == {"learned"}
 
-    base, space = merged(RUN, SORT, {"training.runs": 4}, "")
-    assert base.training.baseline == "leave-one-out"
-    assert "training.runs" not in space
+    base, space = merged(RUN, SORT, {"data.runs": 4}, "")
+    assert base.objective.baseline == "leave-one-out"
+    assert "data.runs" not in space
 
 
 def test_a_setting_with_one_value_is_not_searched():
-    base, space = merged(RUN, SORT, {"training.mix": 0.25, "training.epochs": 3}, "")
-    assert base.training.mix == 0.25
-    assert "training.mix" not in space
-    assert space["training.finish"] == Choice((0,))
+    base, space = merged(RUN, SORT, {"data.mix": 0.25, "schedule.epochs": 3}, "")
+    assert base.data.mix == 0.25
+    assert "data.mix" not in space
+    assert space["schedule.finish"] == Choice((0,))
 
 
 def test_a_file_and_flags_say_the_same():
     flags = from_flags(
         [
-            "training.learning_rate=log:1e-3:1e-2",
-            "training.discount=uniform:0.5:1",
+            "main.learning_rate=log:1e-3:1e-2",
+            "objective.discount=uniform:0.5:1",
             "model.hidden=choice:20,40",
-            "training.baseline=choice:none,learned",
-            "model.soft=true",
-            "training.entropy=negative",
+            "objective.baseline=choice:none,learned",
+            "objective.normalise=true",
+            "objective.entropy=negative",
         ]
     )
-    file = """{"training.learning_rate": {"log": [1e-3, 1e-2]}, "training.discount": {"uniform": [0.5, 1]},
-        "model.hidden": {"choice": [20, 40]}, "training.baseline": {"choice": ["none", "learned"]},
-        "model.soft": true, "training.entropy": "negative"}"""
+    file = """{"main.learning_rate": {"log": [1e-3, 1e-2]}, "objective.discount": {"uniform": [0.5, 1]},
+        "model.hidden": {"choice": [20, 40]}, "objective.baseline": {"choice": ["none", "learned"]},
+        "objective.normalise": true, "objective.entropy": "negative"}"""
     assert flags == from_file(file, "space.json")
     _, space = merged(RUN, SORT, flags, "--set")
     written = json.dumps({name: values.to_json() for name, values in space.items()})
@@ -133,27 +133,29 @@ def test_a_file_and_flags_say_the_same():
 @pytest.mark.parametrize(
     ("given", "complaint"),
     [
-        ({"learning_rate": 1}, "a setting is model.NAME or training.NAME, got 'learning_rate'"),
-        ({"training.lerning_rate": 1}, "training has no setting 'lerning_rate'; there are batch, runs"),
-        ({"seed": 1}, "a setting is model.NAME"),
-        ({"training.mix": "much"}, "training.mix must be a finite number, got 'much'"),
-        ({"training.mix": 2}, "mix must lie in 0 … 1, got 2.0"),
-        ({"training.mix": None}, "must be a finite number, got None"),
-        ({"training.mix": {"uniform": [0.5, 0.1]}}, "the lower bound 0.5 is above the upper bound 0.1"),
-        ({"training.mix": {"uniform": [0.5]}}, "uniform takes two bounds, got [0.5]"),
-        ({"training.mix": {"uniform": 3}}, "uniform takes a list, got 3"),
-        ({"training.mix": {"log": [0, 1]}}, "log needs bounds above 0, got 0.0"),
-        ({"training.mix": {"uniform": [0, float("inf")]}}, "must be a finite number, got inf"),
-        ({"training.mix": {"normal": [0, 1]}}, "must be a value or one of uniform, log, choice"),
-        ({"training.mix": {"log": [1, 2], "uniform": [1, 2]}}, "must be a value or one of"),
-        ({"training.mix": {"choice": []}}, "choice takes a list, got []"),
+        ({"learning_rate": 1}, "a run has no setting 'learning_rate'; there are model.NAME, practice.NAME"),
+        ({"data.baches": 1}, "data has no setting 'baches'; there are batch, runs"),
+        ({"seed": 1}, "a run has no setting 'seed'; there are model.NAME"),
+        ({"data.mix": "much"}, "data.mix must be a finite number, got 'much'"),
+        ({"data.mix": 2}, "mix must lie in 0 … 1, got 2.0"),
+        ({"data.mix": None}, "must be a finite number, got None"),
+        ({"data.mix": {"uniform": [0.5, 0.1]}}, "the lower bound 0.5 is above the upper bound 0.1"),
+        ({"data.mix": {"uniform": [0.5]}}, "uniform takes two bounds, got [0.5]"),
+        ({"data.mix": {"uniform": 3}}, "uniform takes a list, got 3"),
+        ({"data.mix": {"log": [0, 1]}}, "log needs bounds above 0, got 0.0"),
+        ({"data.mix": {"uniform": [0, float("inf")]}}, "must be a finite number, got inf"),
+        ({"data.mix": {"normal": [0, 1]}}, "must be a value or one of uniform, log, choice"),
+        ({"data.mix": {"log": [1, 2], "uniform": [1, 2]}}, "must be a value or one of"),
+        ({"data.mix": {"choice": []}}, "choice takes a list, got []"),
         ({"model.hidden": {"choice": [20, 40.5]}}, "model.hidden must be a whole number, got 40.5"),
         ({"model.hidden": {"uniform": [1, 2**40]}}, "bounds must be below"),
         ({"model.hidden": True}, "must be a whole number, got True"),
-        ({"model.soft": 1}, "model.soft must be true or false, got 1"),
+        ({"objective.normalise": 1}, "objective.normalise must be true or false, got 1"),
+        ({"model.soft": 1}, "model.soft is a part of a run, not a setting"),
+        ({"training.mix": 1}, "training.mix is data.mix now"),
         ({"model.kind": {"uniform": [1, 2]}}, "is no number: use choice, not uniform"),
         (
-            {"training.entropy": {"choice": ["inverse", "invers"]}},
+            {"objective.entropy": {"choice": ["inverse", "invers"]}},
             "must be one of inverse, negative, got 'invers'",
         ),
         ({"model.depth": 3}, "depth must be 1 or 2, got 3"),
@@ -166,7 +168,7 @@ def test_a_wrong_space_is_refused_in_words(given, complaint):
     assert str(refused.value).startswith("space.json")
 
 
-@pytest.mark.parametrize("flag", ["training.mix", "training.mix=", "=3"])
+@pytest.mark.parametrize("flag", ["data.mix", "data.mix=", "=3"])
 def test_a_wrong_flag_is_refused_in_words(flag):
     with pytest.raises(InputError, match=r"--set"):
         merged(RUN, SORT, from_flags([flag]), "--set")
@@ -174,7 +176,7 @@ def test_a_wrong_flag_is_refused_in_words(flag):
 
 def test_a_flag_given_twice_is_refused():
     with pytest.raises(InputError, match="twice"):
-        from_flags(["training.mix=0", "training.mix=1"])
+        from_flags(["data.mix=0", "data.mix=1"])
 
 
 @pytest.mark.parametrize("text", ["", "[]", "3", '{"a":', "[" * 10**5])
@@ -184,21 +186,21 @@ def test_a_file_that_is_no_space_is_refused(text):
 
 
 def test_a_trial_that_cannot_be_is_named():
-    base, space = merged(RUN, SORT, {"training.runs": {"choice": [3]}}, "--set")
-    with pytest.raises(InputError, match="trial 4: training: batch 64 is no multiple of runs 3"):
+    base, space = merged(RUN, SORT, {"data.runs": {"choice": [3]}}, "--set")
+    with pytest.raises(InputError, match="trial 4: data: batch 64 is no multiple of runs 3"):
         draw(base, space, 0, 4)
 
 
 def test_settings_change_nothing_else():
-    changed = with_settings(RUN, {"training.mix": 0.1, "model.size": 7}, "here")
-    assert (changed.training.mix, changed.model.size) == (0.1, 7)
-    assert with_settings(changed, {"training.mix": RUN.training.mix, "model.size": RUN.model.size}, "") == RUN
+    changed = with_settings(RUN, {"data.mix": 0.1, "model.size": 7}, "here")
+    assert (changed.data.mix, changed.model.size) == (0.1, 7)
+    assert with_settings(changed, {"data.mix": RUN.data.mix, "model.size": RUN.model.size}, "") == RUN
 
 
 def test_no_two_settings_share_their_short_name():
     names = [
         f"{part}.{field.name}"
-        for part, cls in (("model", Architecture), ("training", Training))
-        for field in fields(cls)
+        for part in ("model", "data", "objective", "optimiser", "schedule", "main", "end")
+        for field in fields(getattr(RUN, part))
     ]
     assert len({short(name) for name in names}) == len(names)

@@ -18,8 +18,10 @@ def rng():
 @pytest.mark.parametrize("name", [*SEQUENCES, *STRUCTURES])
 def test_practice_is_the_sample_unless_more_is_asked_for(name):
     task = tasks.get(name)
-    lengths = task.draw_lengths(rng(), 20, 1, 16)
-    sampled, practised = (draw(rng(), 20, 16, lengths) for draw in (task.sample, task.practice))
+    same = rng()
+    sampled = task.sample(same, 20, 16, task.draw_lengths(same, 20, 1, 16))
+    practised, leaves = practise(name, 20, 16)
+    assert leaves == 16
     assert np.array_equal(sampled.inputs, practised.inputs)
     assert np.array_equal(sampled.targets, practised.targets)
 
@@ -27,7 +29,8 @@ def test_practice_is_the_sample_unless_more_is_asked_for(name):
 @pytest.mark.parametrize("name", STRUCTURES)
 def test_cramped_questions_need_each_leaf_and_no_more_and_are_answered_right(name):
     task = tasks.get(name)
-    cramped = task.practice(rng(), 400, 32, np.full(400, 32), leaves=16)
+    cramped, leaves = practise(name, 400, 32, cramped=1.0)
+    assert leaves == 16
     pushes = cramped.inputs[..., PUSH].sum(1)
     assert pushes.max() == 16
     assert pushes.mean() > 14.5
@@ -37,7 +40,15 @@ def test_cramped_questions_need_each_leaf_and_no_more_and_are_answered_right(nam
 @pytest.mark.parametrize("name", STRUCTURES)
 def test_a_data_structure_cannot_do_with_less_than_half_the_leaves(name):
     with pytest.raises(InputError, match="32 operations need at least 16 leaves, got 15"):
-        tasks.get(name).practice(rng(), 4, 32, np.full(4, 32), leaves=15)
+        tasks.get(name)._drawn(rng(), 4, 32, np.full(4, 32), leaves=15)
+
+
+def test_the_share_is_that_of_cramped_batches():
+    task, same = tasks.get("queue"), rng()
+    options = task.practised({"cramped": 0.25})
+    leaves = [task.practice(same, 1, 8, 8, options)[1] for _ in range(400)]
+    assert set(leaves) == {4, 8}
+    assert 0.15 < leaves.count(4) / 400 < 0.35
 
 
 def assert_answered_right(task, batch):
@@ -79,8 +90,7 @@ def test_the_shares_are_those_of_varied_sums():
 
 
 def varied_sums(count, n, share=1.0):
-    task = tasks.get("add")
-    return task.practice(rng(), count, n, task.draw_lengths(rng(), count, 1, n), varied=share)
+    return practise("add", count, n, varied=share)[0]
 
 
 def written(rows):
@@ -103,16 +113,21 @@ def numbers_of(rows):
 
 @pytest.mark.parametrize("name", sorted({*SEQUENCES, *STRUCTURES} - {"add"}))
 def test_only_sums_can_be_varied(name):
-    with pytest.raises(InputError, match="varied is for add"):
-        practise(name, varied=0.5)
+    with pytest.raises(InputError, match=rf"{name} has no option practice\.varied; there are (none|cramped)"):
+        practise(name, 4, 16, varied=0.5)
 
 
 @pytest.mark.parametrize("name", SEQUENCES)
 def test_only_a_data_structure_can_be_cramped(name):
-    with pytest.raises(InputError, match="is for data structures"):
-        practise(name, leaves=8)
+    with pytest.raises(InputError, match=rf"{name} has no option practice\.cramped; there are (none|varied)"):
+        practise(name, 4, 16, cramped=0.5)
 
 
-def practise(name, **harder):
+def test_an_option_is_a_share():
+    with pytest.raises(InputError, match=r"practice\.cramped must lie in 0 … 1, got 1.5"):
+        practise("queue", 4, 16, cramped=1.5)
+
+
+def practise(name, count, n, **options):
     task = tasks.get(name)
-    return task.practice(rng(), 4, 16, task.draw_lengths(rng(), 4, 1, 16), **harder)
+    return task.practice(rng(), count, n, n, task.practised(options))

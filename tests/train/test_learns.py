@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 
 from ham import tasks
-from ham.config import Architecture, Run, Training
 from ham.runs import RunFolder, load
 from ham.tasks.reverse import Reverse
 from ham.train.evaluate import evaluate
 from ham.train.loop import train
+from settings import run_with
 
 
 @pytest.fixture
@@ -26,7 +26,8 @@ def reverse_4_bits(monkeypatch):
 
 
 def test_reverse_up_to_eight_items_without_error(tmp_path, unchecked, reverse_4_bits):
-    training = Training(
+    run = run_with(
+        reverse_4_bits.name,
         batch=32,
         runs=4,
         baseline="leave-one-out",
@@ -42,7 +43,7 @@ def test_reverse_up_to_eight_items_without_error(tmp_path, unchecked, reverse_4_
         exploration_decay=0.85,
     )
     folder = RunFolder(tmp_path / "run")
-    folder.begin(Run(reverse_4_bits.name, Architecture(), training, seed=0))
+    folder.begin(run)
     for _ in train(folder.run(), folder):
         pass
     trained = load(folder.path)

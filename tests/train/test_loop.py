@@ -6,8 +6,7 @@ import json
 import pytest
 import torch
 
-from ham import tasks
-from ham.config import Architecture, Run, Training
+from ham.config import Architecture, changed
 from ham.core.errors import InputError
 from ham.models import LSTMHAM
 from ham.runs import CHECKPOINT, STATE, RunFolder, load
@@ -17,8 +16,9 @@ from ham.train.curriculum import Curriculum
 from ham.train.flat import FlatParameters
 from ham.train.gradient import Gradient
 from ham.train.loop import Diverged, Epoch, Step, train
+from settings import run_with
 
-TRAINING = Training(
+SETTINGS = dict(
     batch=8,
     runs=2,
     baseline="leave-one-out",
@@ -31,7 +31,7 @@ TRAINING = Training(
     mix=0.5,
     finish=1,
 )
-RUN = Run("reverse", Architecture(cells=4, size=4, hidden=4), TRAINING, seed=5)
+RUN = run_with("reverse", Architecture(cells=4, size=4, hidden=4), seed=5, **SETTINGS)
 
 
 def begin(path, run=RUN):
@@ -100,14 +100,13 @@ def test_a_finished_run_stays_finished(tmp_path):
 def test_where_asked_for_a_tree_that_grew_begins_again(tmp_path, every_batch, monkeypatch, restart):
     grow = Curriculum.after
     monkeypatch.setattr(Curriculum, "after", lambda self, error: grow(self, error=0.0))
-    settings = dataclasses.replace(TRAINING, epochs=6, leaves=16, restart=restart)
-    run = dataclasses.replace(RUN, training=settings)
+    run = changed(RUN, {"schedule.epochs": 6, "schedule.restart": restart, "data.leaves": 16})
     folder = begin(tmp_path / "run", run)
     epochs = [epoch for epoch in train(run, folder) if isinstance(epoch, Epoch)]
     assert [epoch.longest for epoch in epochs] == [2, 4, 8, 16, 16, 16]
     since = [0, 0, 0, 0, 1] if restart else [0, 1, 2, 3, 4]
-    rates = [settings.learning_rate * settings.learning_rate_decay**age for age in since]
-    assert [epoch.learning_rate for epoch in epochs] == pytest.approx([*rates, settings.finish_learning_rate])
+    rates = [run.main.learning_rate * run.main.learning_rate_decay**age for age in since]
+    assert [epoch.learning_rate for epoch in epochs] == pytest.approx([*rates, run.end.learning_rate])
 
     again = begin(tmp_path / "again", run)
     while again.read_state() is None or again.read_state()[1]["phase"] != "done":
@@ -127,8 +126,12 @@ def test_with_small_growth_several_stages_share_a_tree(tmp_path, every_batch, mo
         return evaluate(*arguments, **named)
 
     monkeypatch.setattr(loop, "evaluate", noting)
-    settings = dataclasses.replace(TRAINING, start=4, leaves=8, growth=1.25, epochs=5, finish=0, mix=0.0)
-    run = dataclasses.replace(RUN, training=settings)
+    run = run_with(
+        "reverse",
+        RUN.model,
+        seed=5,
+        **{**SETTINGS, **dict(start=4, leaves=8, growth=1.25, epochs=5, finish=0, mix=0.0)},
+    )
     steps = list(train(run, begin(tmp_path / "run", run)))
     assert [epoch.longest for epoch in steps if isinstance(epoch, Epoch)] == [4, 5, 6, 7, 8]
     trained = {(step.epoch, step.longest) for step in steps if isinstance(step, Step)}
@@ -254,29 +257,29 @@ def test_a_state_with_strange_progress_is_refused_in_one_line(tmp_path):
 
 @pytest.mark.parametrize(("start", "leaves"), [(1, 1), (1, 2)])
 def test_a_task_that_needs_more_leaves_says_so(tmp_path, start, leaves):
-    run = Run("add", RUN.model, dataclasses.replace(TRAINING, start=start, leaves=leaves))
+    run = run_with("add", RUN.model, **{**SETTINGS, "start": start, "leaves": leaves})
     with pytest.raises(InputError, match=f"needs at least 4 leaves, got {leaves}"):
         list(train(run, begin(tmp_path / "run", run)))
 
 
 @pytest.mark.parametrize(
-    ("task", "kind", "soft"),
+    ("task", "kind"),
     [
-        ("reverse", "lstm+ham", False),
-        ("search", "lstm+ham", False),
-        ("sort", "lstm+ham", True),
-        ("stack", "raw-ham", False),
-        ("queue", "raw-ham", True),
-        ("merge", "lstm", False),
-        ("sort", "lstm+a", False),
-        ("priority_queue", "lstm", False),
-        ("stack", "lstm+a", False),
+        ("reverse", "lstm+ham"),
+        ("search", "lstm+ham"),
+        ("sort", "dham"),
+        ("stack", "raw-ham"),
+        ("queue", "raw-dham"),
+        ("merge", "lstm"),
+        ("sort", "lstm+a"),
+        ("priority_queue", "lstm"),
+        ("stack", "lstm+a"),
     ],
 )
-def test_every_model_trains_and_loads(engine, tmp_path, task, kind, soft):
-    model = Architecture(kind=kind, cells=4, size=4, hidden=4, soft=soft)
-    training = dataclasses.replace(TRAINING, start=1, epochs=3, batches=2, finish=1)
-    folder = begin(tmp_path / "run", Run(task, model, training))
+def test_every_model_trains_and_loads(engine, tmp_path, task, kind):
+    model = Architecture(kind=kind, cells=4, size=4, hidden=4)
+    small = {**SETTINGS, "start": 1, "epochs": 3, "batches": 2, "finish": 1}
+    folder = begin(tmp_path / "run", run_with(task, model, **small))
     epochs = [epoch for epoch in train(folder.run(), folder) if isinstance(epoch, Epoch)]
     assert len(epochs) == 3
     assert json.loads(json.dumps(folder.metrics())) == [dataclasses.asdict(epoch) for epoch in epochs]
@@ -328,8 +331,3 @@ def test_flat_parameters_are_the_models_own():
     with flat.borrowed(torch.zeros_like(flat.weights)):
         assert not any(p.any() for p in model.parameters())
     assert all(torch.equal(p, old) for p, old in zip(model.parameters(), before, strict=True))
-
-
-def test_training_and_validation_never_share_a_seed():
-    assert len({loop.TRAINING, loop.VALIDATION, loop.TEST}) == 3
-    assert tasks.names()

@@ -5,18 +5,18 @@ import pytest
 import torch
 
 from ham import tasks
-from ham.config import Training
 from ham.models import LSTMHAM, RawHAM
 from ham.ops import Episode
 from ham.ops.episode import LEAST_ENTROPY
 from ham.tasks import Batch
 from ham.train.objective import Examples, objective
+from settings import run_with
 
 FULL = {"reinforce": 1.0, "exploration": 0.01}
 
 
 def settings(**changes):
-    return Training(**{"batch": 4, "runs": 2, "baseline": "none", "normalise": False, **changes})
+    return run_with(**{"batch": 4, "runs": 2, "baseline": "none", "normalise": False, **changes})
 
 
 def by_hand():

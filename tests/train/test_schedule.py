@@ -2,19 +2,20 @@
 
 import pytest
 
-from ham.config import Training
+from ham.config import Schedule, changed
 from ham.train.schedule import pace, phase_after
+from settings import run_with
 
-SETTINGS = Training(
+SETTINGS = run_with(
     epochs=10,
     finish=4,
     learning_rate=0.1,
     learning_rate_decay=0.5,
     exploration=0.01,
     exploration_decay=0.9,
-    finish_learning_rate=0.02,
-    finish_decay=0.5,
-    finish_reinforce=3.0,
+)
+SETTINGS = changed(
+    SETTINGS, {"end.learning_rate": 0.02, "end.learning_rate_decay": 0.5, "end.reinforce": 3.0}
 )
 
 
@@ -22,7 +23,7 @@ def test_the_main_phase_decays_its_rate_and_its_exploration():
     now = pace(SETTINGS, "main", epoch=2, began=0)
     assert now.learning_rate == pytest.approx(0.025)
     assert now.exploration == pytest.approx(0.0081)
-    assert now.reinforce == SETTINGS.reinforce
+    assert now.reinforce == SETTINGS.main.reinforce
 
 
 def test_a_main_phase_that_began_again_has_the_first_rate_and_exploration():
@@ -48,11 +49,26 @@ def test_the_end_phase_starts_at_its_own_rate_and_does_not_explore():
     ],
 )
 def test_phases_follow_each_other(phase, began, epochs, settled, then):
-    assert phase_after(SETTINGS, phase, began, epochs, settled) == then
+    assert phase_after(SETTINGS.schedule, phase, began, epochs, settled) == then
 
 
 def test_without_an_end_phase_the_main_phase_is_all():
-    settings = Training(epochs=10)
+    settings = Schedule(epochs=10)
     assert phase_after(settings, "main", 0, 9, False) == "main"
     assert phase_after(settings, "main", 0, 10, False) == "done"
     assert phase_after(settings, "main", 0, 4, True) == "done"
+
+
+@pytest.mark.parametrize(
+    ("epochs", "phases"), [(1, ["main"]), (2, ["main", "finish"]), (3, ["main", "finish"])]
+)
+def test_a_run_shorter_than_its_end_phase_has_a_shorter_one(epochs, phases):
+    schedule = Schedule(epochs=epochs, finish=25)
+    phase, began, seen = "main", 0, []
+    for epoch in range(1, epochs + 1):
+        seen.append(phase)
+        then = phase_after(schedule, phase, began, epoch, False)
+        phase, began = then, epoch if then != phase else began
+    assert phase == "done"
+    assert seen[:2] == phases[:epochs]
+    assert seen.count("main") == 1

@@ -9,11 +9,11 @@ import itertools
 import pytest
 import torch
 
-from ham.config import Training
 from ham.models import LSTMHAM, forced
 from ham.ops import Episode
 from ham.train import losses
 from ham.train.objective import Examples, objective
+from settings import run_with
 
 LEAVES = 4
 SHAPES = {"two symbols": (1, 2), "three symbols": (1, 3), "one symbol in two accesses": (2, 1)}
@@ -55,7 +55,7 @@ class Small:
         """The gradient that training would use for batches of these decisions, weighted and added up."""
         size = len(uniforms) // len(weights)
         settings = {"runs": 1, "discount": 1.0, "baseline": "none", "normalise": False, **changes}
-        training = Training(batch=size, **settings)
+        training = run_with(batch=size, **settings)
         given = self.examples(size)
         together, _ = self.run(uniforms)
         loss = 0.0

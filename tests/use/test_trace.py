@@ -115,7 +115,7 @@ def test_a_damaged_trace_is_refused(untrained):
 
 def test_a_model_without_descents_cannot_be_traced():
     task = tasks.get("sort")
-    architecture = Architecture(soft=True)
+    architecture = Architecture(kind="dham")
     trained = Trained(architecture.build(task), task, Run("sort", architecture))
     with pytest.raises(InputError, match="soft memory"):
         trace(trained, [(1, 2)])

@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 
 from ham.cli.plot import plot
-from ham.config import Run, Training
 from ham.core.errors import InputError
 from ham.runs import RECORD, RunFolder
 from ham.use.trace import traces
 from ham.view.analysis import PAPER_INPUT, decipher, write_figure
 from ham.view.plots import Measured, error_by_length, save
+from settings import run_with
 
 
 def planted(trained, count: int, coordinate: int):
@@ -68,7 +68,7 @@ def run_folders(untrained, tmp_path):
     folders = []
     for name in ("stack", "queue"):
         trained = next(trained for trained in untrained if trained.task.name == name)
-        run = Run(name, trained.run.model, Training(epochs=3))
+        run = run_with(name, trained.run.model, epochs=3)
         folder = RunFolder(tmp_path / "runs" / name)
         folder.begin(run)
         folder.write_checkpoint(run, trained.model.state_dict())

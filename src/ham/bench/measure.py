@@ -210,7 +210,7 @@ def _access(leaves: int, plan: Plan) -> tuple[float, float]:
     with running_on("native", 1), torch.no_grad():
         jobs = access_jobs(leaves, plan.accesses) | {"softmax": softmax_job(leaves)}
         seconds = interleaved({name: [job] for name, job in jobs.items()}, plan.repetitions)
-    native.release_workspaces()
+    native.release_buffers()
     return max(seconds["many"] - seconds["one"], 0.0) / plan.accesses, seconds["softmax"]
 
 

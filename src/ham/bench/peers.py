@@ -16,6 +16,7 @@ from typing import Any
 import ham
 from ham.bench.timing import Job
 from ham.bench.work import BATCH, RATE, SETTINGS, Trainer, Work
+from ham.core.errors import InputError
 
 NEEDS_REPOSITORY = "needs benchmarks/ of ham's repository, from which ham is not running"
 
@@ -27,9 +28,11 @@ def benchmarks() -> Path | None:
 
 
 def jax_peer() -> tuple[ModuleType | None, str]:
-    """The JAX peer's module, or why it cannot be had."""
+    """The JAX peer's module, or why it cannot be had; where JAX is there and the peer fails, that is an error."""
     if (folder := benchmarks()) is None:
         return None, NEEDS_REPOSITORY
+    if importlib.util.find_spec("jax") is None:
+        return None, "JAX is not installed; pip install 'ham-memory[bench]' brings it"
     # One thread, as everybody else; it must be said before XLA starts.
     os.environ.setdefault("XLA_FLAGS", "--xla_cpu_multi_thread_eigen=false")
     os.environ.setdefault("JAX_PLATFORMS", "cpu")
@@ -40,7 +43,7 @@ def jax_peer() -> tuple[ModuleType | None, str]:
     try:
         spec.loader.exec_module(module)
     except ImportError as error:
-        return None, f"{error}; pip install 'ham-memory[bench]' brings it"
+        raise InputError(f"{folder / 'jax_peer.py'} cannot be imported: {error}") from error
     return module, ""
 
 
@@ -48,10 +51,10 @@ def jax_trainer(peer: ModuleType, trainer: Trainer) -> Any:
     """JAX's trainer of the same model, from the same weights."""
     return peer.Trainer(
         {name: value.numpy() for name, value in trainer.model.state_dict().items()},
-        discount=SETTINGS.discount,
-        reinforce=SETTINGS.reinforce,
-        exploration=SETTINGS.exploration,
-        clip=SETTINGS.clip,
+        discount=SETTINGS.objective.discount,
+        reinforce=SETTINGS.main.reinforce,
+        exploration=SETTINGS.main.exploration,
+        clip=SETTINGS.optimiser.clip,
         rate=RATE,
     )
 

@@ -10,17 +10,17 @@ from jaxtyping import Float
 from torch import Tensor
 
 from ham import tasks
-from ham.config import Architecture, Training
+from ham.config import Run, paper
 from ham.train.adam import Adam
 from ham.train.flat import FlatParameters
 from ham.train.gradient import Cost, Gradient
 from ham.train.objective import Examples
 
-BATCH = 50
-SETTINGS = Training.paper(batch=BATCH)
+SETTINGS = paper(Run("reverse"))
+BATCH = SETTINGS.data.batch
 RATE = 1e-3
-WEIGHTS = {"reinforce": SETTINGS.reinforce, "exploration": SETTINGS.exploration}
-TASK = tasks.get("reverse")
+WEIGHTS = {"reinforce": SETTINGS.main.reinforce, "exploration": SETTINGS.main.exploration}
+TASK = tasks.get(SETTINGS.task)
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class Trainer:
 
     def __init__(self) -> None:
         torch.manual_seed(0)
-        self.model = Architecture().build(TASK)
+        self.model = SETTINGS.model.build(TASK)
         self.flat = FlatParameters(self.model)
         self.adam = Adam(self.flat.weights)
         self.gradient = Gradient(self.model, self.flat, SETTINGS)
@@ -57,4 +57,4 @@ class Trainer:
     def step(self, work: Work) -> None:
         """Forward, objective, backward, clip, Adam."""
         cost = self.cost(work)
-        self.adam.step(self.flat.gradient, RATE, scale=min(1.0, SETTINGS.clip / cost.norm))
+        self.adam.step(self.flat.gradient, RATE, scale=min(1.0, SETTINGS.optimiser.clip / cost.norm))

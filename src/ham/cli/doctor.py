@@ -89,15 +89,13 @@ def speeds() -> dict[str, float]:
 
 def _batches_a_second(engine: str) -> float:
     """Train for a few seconds, as `ham train` would."""
-    from ham.config import Run, Training
+    from ham.config import Data, Run, Schedule
     from ham.runs import RunFolder
     from ham.train.loop import Epoch, train
 
     batches = BATCHES[engine]
-    training = Training(
-        start=LEAVES, leaves=LEAVES, mix=0.0, batches=batches, validation=1, epochs=10_000, patience=10_000
-    )
-    run = Run("sort", training=training)
+    data = Data(start=LEAVES, leaves=LEAVES, mix=0.0, batches=batches, validation=1)
+    run = Run("sort", data=data, schedule=Schedule(epochs=10_000, patience=10_000))
     with TemporaryDirectory() as path:
         folder = RunFolder(path)
         folder.begin(run)

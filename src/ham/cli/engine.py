@@ -33,8 +33,6 @@ def prepare(backend: Backend, threads: int | None) -> None:
 
 def announce() -> None:
     """Have the backend chosen, built and named now, before a progress bar owns the terminal."""
-    import torch
+    from ham.ops import table
 
-    from ham import ops
-
-    ops.native_for(torch.zeros(1))
+    table.announce()

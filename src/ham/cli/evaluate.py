@@ -78,20 +78,17 @@ def both_protocols(trained: Trained, examples: int, seed: int) -> list[dict[str,
 
 
 def _paper_sizes(run: Run) -> tuple[int, int]:
-    return run.training.leaves, 4 * run.training.leaves
+    return run.data.leaves, 4 * run.data.leaves
 
 
 def row(
     trained: Trained, leaves: int, lengths: tuple[int, int] | None, examples: int, seed: int
 ) -> dict[str, Any]:
     """One measurement, with the keys that `--json` documents."""
-    import numpy as np
-
     from ham.cli import terminal
     from ham.train.evaluate import evaluate_at, lengths_for
-    from ham.train.loop import TEST
 
-    low, high = lengths or lengths_for(leaves, trained.run.training.leaves)
+    low, high = lengths or lengths_for(leaves, trained.run.data.leaves)
     started = time.monotonic()
     with terminal.counting(f"n = {leaves}", examples) as progress:
         score = evaluate_at(
@@ -99,7 +96,7 @@ def row(
             leaves,
             lengths=(low, high),
             examples=examples,
-            rng=np.random.default_rng([TEST, seed]),
+            seed=seed,
             progress=progress,
         )
     return {

@@ -9,8 +9,8 @@ from tyro.conf import arg
 
 from ham.core.errors import InputError
 
-PLOTTING = 5
-"""Keeps the examples of plots apart from those of training, validation and tests."""
+SEED = 0
+"""Of the test examples."""
 
 
 def plot(
@@ -42,7 +42,7 @@ def plot(
         folder.run()
         if not records[name]:
             raise InputError(f"{folder.path} has no finished epoch to plot")
-    trained_on = {name: folder.run().training.leaves for name, folder in folders.items()}
+    trained_on = {name: folder.run().data.leaves for name, folder in folders.items()}
     errors = {name: measured(folder.path, sizes, examples) for name, folder in folders.items()}
     figures = {
         "learning": plots.learning(records),
@@ -56,7 +56,6 @@ def plot(
 
 def measured(path: Path, sizes: tuple[int, ...], examples: int) -> list[Any]:
     """Error of a run's best weights at each size of memory, on fresh examples of the paper's lengths."""
-    import numpy as np
     import torch
 
     from ham.runs import load
@@ -67,8 +66,7 @@ def measured(path: Path, sizes: tuple[int, ...], examples: int) -> list[Any]:
     trained = load(path)
     points = []
     for leaves in sorted(set(sizes)):
-        rng = np.random.default_rng([PLOTTING, leaves])
-        score = evaluate_at(trained, leaves, examples=examples, rng=rng)
+        score = evaluate_at(trained, leaves, examples=examples, seed=SEED)
         points.append(Measured(leaves, score.error, *score.interval))
     return points
 

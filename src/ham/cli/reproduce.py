@@ -9,15 +9,19 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
-from tyro.conf import arg
-
 from ham.cli import engine
 from ham.cli.arguments import Backend, optional
 from ham.core.errors import InputError
+from ham.models.kinds import KINDS
 
 if TYPE_CHECKING:
     from ham.reproduce.complexity import Cost
-    from ham.reproduce.tables import Column
+
+COLUMNS = tuple(dict.fromkeys(kind.title for kind in KINDS.values()))
+if TYPE_CHECKING:
+    Column = str
+else:
+    Column = Literal[COLUMNS]
 
 TRAINING = "training"
 """Folder of the runs of `--train`, in that of the results."""
@@ -27,10 +31,7 @@ def reproduce(
     *,
     table: Annotated[Literal[1, 2] | None, optional("{1,2}")] = None,
     task: Annotated[str | None, optional("TASK")] = None,
-    model: Annotated[
-        Literal["lstm", "lstm+a", "lstm+ham", "raw-ham", "dham"] | None,
-        arg(metavar="{lstm,lstm+a,lstm+ham,raw-ham,dham}", help_behavior_hint=""),
-    ] = None,
+    model: Annotated[Column | None, optional(f"{{{','.join(COLUMNS)}}}")] = None,
     figure: bool = False,
     train: bool = False,
     seeds: int = 1,
@@ -146,7 +147,7 @@ def _figure(out: Path) -> None:
     print(f"\nWritten to {out}: analysis.png, analysis.svg.")
 
 
-def _trained(pairs: Sequence[tuple[Column, str]], seeds: int, folder: Path, workers: int) -> dict[str, Path]:
+def _trained(pairs: Sequence[tuple[str, str]], seeds: int, folder: Path, workers: int) -> dict[str, Path]:
     """The models behind the cells, trained here; an estimate of the time comes first."""
     from ham.cli import terminal
     from ham.reproduce import retrain

@@ -45,7 +45,7 @@ def sweep(
         recipe: a recipe's name (those of the tasks), or a file: a best.json, a run's config.json.
         seeds: from A to B, B not included.
         hours: stop after so long; --resume goes on.
-        set: change a setting of the recipe, as often as you like: training.epochs=50.
+        set: change a setting of the recipe, as often as you like: schedule.epochs=50.
         out: folder of the sweep, runs/sweep-RECIPE by default; on a cluster it must be shared.
         resume: go on with a sweep that was stopped or died; no seed that ended is run again.
         address: a Ray cluster, auto for the one this machine belongs to; by default this machine alone.

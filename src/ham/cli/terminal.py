@@ -62,7 +62,6 @@ def training(events: Iterable[Step | Epoch], run: Run, done: int = 0, console: C
 
 
 def _bar(events: Iterable[Step | Epoch], run: Run, done: int, console: Console) -> None:
-    settings = run.training
     columns = (
         TextColumn("epoch {task.fields[epoch]}"),
         BarColumn(bar_width=None),
@@ -71,17 +70,19 @@ def _bar(events: Iterable[Step | Epoch], run: Run, done: int, console: Console) 
         TextColumn("left at most"),
     )
     shown: dict[str, Any] = {
-        "epoch": f"{done // settings.batches + 1}/{settings.epochs}",
+        "epoch": f"{done // run.data.batches + 1}/{run.schedule.epochs}",
         "error": "–",
         "rate": "–",
     }
-    longest = settings.start
+    longest = run.data.start
     with Progress(*columns, console=console) as progress:
-        total = settings.epochs * settings.batches
+        total = run.schedule.epochs * run.data.batches
         bar = progress.add_task("", total=total, completed=done, longest=longest, **shown)
         for event, completed, rate in _paced(events, run, done):
             longest = max(longest, event.longest)  # batches of shorter inputs are mixed in
-            shown |= {"epoch": f"{min(completed // settings.batches + 1, settings.epochs)}/{settings.epochs}"}
+            shown |= {
+                "epoch": f"{min(completed // run.data.batches + 1, run.schedule.epochs)}/{run.schedule.epochs}"
+            }
             shown |= {"rate": f"{rate:,.0f}"}
             if line := _line(event, run, rate):
                 shown |= {"error": line.partition("error ")[2].split()[0]}
@@ -96,7 +97,7 @@ def _line(event: Step | Epoch, run: Run, rate: float) -> str | None:
     if not isinstance(event, Epoch):
         return None
     return (
-        f"epoch {event.epoch}/{run.training.epochs}  n {event.longest}  error {percent(event.error)}  "
+        f"epoch {event.epoch}/{run.schedule.epochs}  n {event.longest}  error {percent(event.error)}  "
         f"bits {percent(event.bit_error)}  loss {event.loss:.4f}  {rate:,.0f} examples/s  "
         f"{event.seconds:.0f} s{'  best' if event.best else ''}"
     )
@@ -106,15 +107,14 @@ def _paced(events: Iterable[Step | Epoch], run: Run, done: int) -> Iterator[tupl
     """Each event with the batches trained so far and the examples per second lately."""
     from ham.train.loop import Step
 
-    settings = run.training
     before, then, rate = done, time.monotonic(), 0.0
     for event in events:
         if isinstance(event, Step):
-            completed = event.epoch * settings.batches + event.batch
+            completed = event.epoch * run.data.batches + event.batch
         else:
-            completed = event.epoch * settings.batches
+            completed = event.epoch * run.data.batches
         now = time.monotonic()
         if isinstance(event, Step) or not rate:  # an epoch ends with its validation: that is no pace
-            rate = (completed - before) * settings.batch / max(now - then, 1e-9)
+            rate = (completed - before) * run.data.batch / max(now - then, 1e-9)
         yield event, completed, rate
         before, then = completed, time.monotonic()

@@ -5,23 +5,33 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import closing
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, is_dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
-import numpy as np
-from tyro.conf import FlagCreatePairsOff, Positional, arg
+from tyro.conf import FlagCreatePairsOff, Positional, Suppress, arg
 
 from ham import recipes, tasks
 from ham.cli.arguments import Backend, optional, parse
-from ham.config import Architecture, Run, Training
+from ham.config import Architecture, Data, Objective, Optimiser, Options, Phase, Run, Schedule, format_1
 from ham.core.errors import InputError
+from ham.models.kinds import kind_for
+from ham.tasks import Practice
 
 if TYPE_CHECKING:
     from ham.runs import RunFolder
     from ham.train.loop import Epoch, Step
 
 COMMAND = "ham train"
+HELP_ALL = "--help-all"
+COMPONENTS = ("model", "data", "objective", "optimiser", "schedule", "main", "end")
+COMMON = {
+    "model.kind", "model.cells", "model.size", "model.hidden",
+    "data.batch", "data.batches", "data.leaves",
+    "schedule.epochs", "schedule.finish",
+    "main.learning_rate", "main.exploration",
+}  # fmt: skip
+"""What `--help` tells of a run's settings, besides its seed."""
 TEST_EXAMPLES = 2500
 
 
@@ -43,14 +53,21 @@ class Execution:
 class New:
     """Train a model on a task. Defaults are those of the task's recipe; a flag changes one setting.
 
-    To continue a run that was stopped: ham train --resume DIR
+    --help-all shows all settings. To continue a run that was stopped: ham train --resume DIR
     """
 
     task: Positional[Annotated[str, optional("TASK")]]
     """A task's name (see ham tasks), or file.py:Class, which runs that file's code."""
-    model: Architecture
-    training: Training
     seed: int
+    """Of the first weights and of all examples."""
+    model: Architecture
+    practice: Practice
+    data: Data
+    objective: Objective
+    optimiser: Optimiser
+    schedule: Schedule
+    main: Phase
+    end: Phase
     execution: Annotated[Execution, arg(name="")]
     out: Annotated[Path | None, optional("DIR")] = None
     """Folder of the run; by default runs/TASK-SEED."""
@@ -74,10 +91,57 @@ def train(argv: list[str]) -> int:
     if any(word.partition("=")[0] == "--resume" for word in argv):
         resumed = _resumed(argv)
         return _follow(None, resumed.resume, resumed.execution, resumed.task)
-    start = _defaults(argv)
-    new = parse(New, argv, COMMAND, New(start.task, start.model, start.training, start.seed, Execution()))
-    run = Run(_canonical(new.task), new.model, new.training, new.seed)
+    _refuse_first_names(argv)
+    new = _new(_defaults(argv), argv)
+    run = Run(
+        task=_canonical(new.task),
+        practice=_options(new.practice),
+        seed=new.seed,
+        **{name: getattr(new, name) for name in COMPONENTS},
+    )
     return _follow(run, new.out or _folder_for(run), new.execution)
+
+
+def _refuse_first_names(argv: list[str]) -> None:
+    """Say what a setting is called now, to who knows it by the name it had first."""
+    for flag in (word.partition("=")[0] for word in argv):
+        if name := format_1.NAMES.get(flag.removeprefix("--").replace("-", "_")):
+            raise InputError(f"{flag} is --{name.replace('_', '-')} now")
+
+
+def _new(start: Run, argv: list[str]) -> New:
+    """What the flags make of a run."""
+    options = tasks.get(start.task).practised(start.practice) if start.task else Practice()
+    parts = {name: getattr(start, name) for name in COMPONENTS}
+    default = New(task=start.task, seed=start.seed, practice=options, execution=Execution(), **parts)
+    if HELP_ALL in argv:
+        argv = ["--help"]
+    elif {"--help", "-h"} & set(argv):
+        default, argv = _without_rare(default), ["--help"]
+    return parse(type(default), argv, COMMAND, default)
+
+
+def _without_rare(value: Any, part: str = "") -> Any:
+    """The same, of a type whose help tells the common settings only."""
+    hints = get_type_hints(type(value), include_extras=True)
+    values = {field.name: getattr(value, field.name) for field in fields(value)}
+    for name, inner in values.items():
+        if is_dataclass(inner) and name != "execution":
+            values[name] = _without_rare(inner, f"{part}{name}.")
+            hints[name] = type(values[name])
+        elif part and f"{part}{name}" not in COMMON:
+            hints[name] = Annotated[hints[name], Suppress]
+    own: Any = type(value)
+    made: Any = type(own.__name__, (own,), {"__annotations__": hints, "__doc__": own.__doc__})
+    return dataclass(frozen=True, kw_only=True)(made)(**values)
+
+
+def _options(practice: Practice) -> Options:
+    """A task's options where they are not its defaults."""
+    default = type(practice)()
+    return Options(
+        **{name: value for name, value in vars(practice).items() if value != getattr(default, name)}
+    )
 
 
 def _resumed(argv: list[str]) -> Resumed:
@@ -95,7 +159,7 @@ def _defaults(argv: list[str]) -> Run:
         return replace(run, task=tasks.named(run.task, task, name, flag=f"{COMMAND} "))
     if task:
         return recipe_for(task)
-    if "--help" in argv or "-h" in argv:
+    if {"--help", "-h", HELP_ALL} & set(argv):
         return Run("")
     raise InputError(
         f"name the task first, as in: {COMMAND} sort --seed 1; there are {', '.join(tasks.names())}"
@@ -107,7 +171,7 @@ def recipe_for(task: str) -> Run:
     task = _canonical(task)
     if task in recipes.names():
         return recipes.get(task)
-    return Run(task, Architecture(kind="raw-ham" if tasks.get(task).online else "lstm+ham"))
+    return Run(task, Architecture(kind=kind_for(tasks.get(task).online).name))
 
 
 def _recipe(name: str) -> Run:
@@ -183,24 +247,19 @@ def _check(run: Run) -> None:
 
     task = tasks.get(run.task)
     run.model.build(task)
-    if (least := capacity_for(task.shortest)) > run.training.leaves:
-        raise InputError(f"{task.name} needs at least {least} leaves, got {run.training.leaves}")
-    rng = np.random.default_rng()
-    # At least two, so that half of them are fewer: not every task can do with that.
-    slots = max(least, run.training.start, 2)
-    lengths = task.draw_lengths(rng, 1, 1, slots)
-    leaves = slots // 2 if run.training.cramped else slots
-    task.practice(rng, 1, slots, lengths, varied=run.training.varied, leaves=leaves)
+    if (least := capacity_for(task.shortest)) > run.data.leaves:
+        raise InputError(f"{task.name} needs at least {least} leaves, got {run.data.leaves}")
+    task.practised(run.practice)
 
 
 def _batches_done(folder: RunFolder, run: Run) -> int:
     saved = folder.read_state()
-    return saved[1].get("epoch", 0) * run.training.batches + saved[1].get("batch", 0) if saved else 0
+    return saved[1].get("epoch", 0) * run.data.batches + saved[1].get("batch", 0) if saved else 0
 
 
 def _summary(folder: RunFolder, run: Run, path: Path) -> str:
     best = folder.kept()
-    reached = "" if best["longest"] == run.training.leaves else f" (of {run.training.leaves} wanted)"
+    reached = "" if best["longest"] == run.data.leaves else f" (of {run.data.leaves} wanted)"
     return (
         f"best validation error {best['error']:.2f}% on inputs up to length {best['longest']}{reached}; "
         f"measure it with: ham evaluate {path}"
@@ -231,5 +290,5 @@ def _logged(events: Iterable[Step | Epoch], path: Path, run: Run) -> Iterator[St
             if not hasattr(event, "batch"):
                 for name, value in asdict(event).items():
                     if isinstance(value, (int, float)) and name != "epoch":
-                        writer.add_scalar(name, value, event.epoch * run.training.batches)
+                        writer.add_scalar(name, value, event.epoch * run.data.batches)
             yield event

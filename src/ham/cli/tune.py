@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -10,8 +9,9 @@ from tyro.conf import UseAppendAction, arg
 
 from ham import recipes, tasks
 from ham.cli.search import engine_for_all, file_name, given_settings, known_task, resume_search, run_search
-from ham.config import Architecture, Kind, Run, Training
+from ham.config import Architecture, Run, changed
 from ham.core.errors import InputError
+from ham.models.kinds import KINDS, KindName, kind_for
 from ham.ops import Backend
 from ham.search import space as spaces
 from ham.search.engine import Resources
@@ -24,7 +24,7 @@ def tune(
     task: Annotated[str | None, arg(metavar="TASK")] = None,
     /,
     *,
-    model: Annotated[Kind | None, arg(metavar="{lstm+ham,raw-ham,lstm,lstm+a}")] = None,
+    model: Annotated[KindName | None, arg(metavar=f"{{{','.join(KINDS)}}}")] = None,
     trials: Annotated[int | None, arg(metavar="INT")] = None,
     hours: Annotated[float | None, arg(metavar="H")] = None,
     space: Annotated[Path | None, arg(metavar="FILE")] = None,
@@ -48,8 +48,8 @@ def tune(
         trials: how many settings to try; 64 by default, with --resume as many as before.
         hours: stop after so long; --resume goes on.
         space: a JSON file that says what to search; the rest of the default space stays.
-        set: the same for one setting, as often as you like: training.learning_rate=log:1e-3:1e-2,
-            training.mix=uniform:0:0.5, model.hidden=choice:20,40 or, not searched, training.epochs=50.
+        set: the same for one setting, as often as you like: main.learning_rate=log:1e-3:1e-2,
+            data.mix=uniform:0:0.5, model.hidden=choice:20,40 or, not searched, schedule.epochs=50.
         seed: of the search; settings and data of a trial follow from it and the trial's number. 0 by default.
         out: folder of the search, runs/tune-TASK-SEED by default; on a cluster it must be shared.
         resume: go on with a search that was stopped or died; no trial that ended is run again.
@@ -81,13 +81,13 @@ def tune(
     return run_search(folder, plan, resources, new=True)
 
 
-def _base(task: str, model: Kind | None) -> Run:
+def _base(task: str, model: str | None) -> Run:
     """The run that a search starts from: the task's recipe for this model, or the general defaults.
 
     What is searched, and limits what else can be set, is taken out of the recipe.
     """
-    kind = model or ("raw-ham" if tasks.get(task).online else "lstm+ham")
-    for name in (task, f"{task}-{kind}"):
-        if name in recipes.names() and (run := recipes.get(name)).model.kind == kind:
-            return replace(run, training=replace(run.training, runs=1, baseline="learned", finish=0))
-    return Run(task, Architecture(kind=kind), Training())
+    kind = KINDS[model] if model else kind_for(tasks.get(task).online)
+    name = task + kind.suffix
+    if name in recipes.names() and (run := recipes.get(name)).model.kind == kind.name:
+        return changed(run, {"data.runs": 1, "objective.baseline": "learned", "schedule.finish": 0})
+    return Run(task, Architecture(kind=kind.name))

@@ -92,7 +92,7 @@ def _prepared(trained: Trained, asked: str | None) -> dict[str, Any]:
             questions += [
                 task.decode(inputs[:length]) for inputs, length in zip(batch.inputs, lengths, strict=True)
             ]
-    return prepared(task, traces(trained, questions), trained.run.training.leaves)
+    return prepared(task, traces(trained, questions), trained.run.data.leaves)
 
 
 def shipped() -> list[Trained]:

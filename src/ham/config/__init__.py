@@ -1,5 +1,27 @@
-"""A whole run as one frozen dataclass; the command line and the files are made from it."""
+"""A whole run as frozen dataclasses, one for each component; the command line and the files are made from them."""
 
-from ham.config.run import FORMAT, WITH_A_TREE, Architecture, Kind, Run, Training, from_dict
+from ham.config.checks import from_dict
+from ham.config.data import Data
+from ham.config.model import Architecture, Soft
+from ham.config.objective import Objective
+from ham.config.options import Options
+from ham.config.run import FORMAT, Run, changed, paper, require_readable
+from ham.config.schedule import END, Optimiser, Phase, Schedule
 
-__all__ = ["FORMAT", "WITH_A_TREE", "Architecture", "Kind", "Run", "Training", "from_dict"]
+__all__ = [
+    "END",
+    "FORMAT",
+    "Architecture",
+    "Data",
+    "Objective",
+    "Optimiser",
+    "Options",
+    "Phase",
+    "Run",
+    "Schedule",
+    "Soft",
+    "changed",
+    "from_dict",
+    "paper",
+    "require_readable",
+]

@@ -6,10 +6,9 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from ham.models.model import Model
+from ham.models.model import Model, room_for
 from ham.models.recurrent import (
     before,
-    episode_of,
     read_online,
     read_rows,
     remember_by_default,
@@ -17,12 +16,14 @@ from ham.models.recurrent import (
     undecided,
     within,
 )
-from ham.ops import Episode, native_for
+from ham.ops import Episode, run
+from ham.ops.forms import known_as
 
 AT_ONCE = 16
 """Queries that look back together."""
 
 
+@known_as("additive attention")
 class Attention(nn.Module):
     """Additive attention: the weights are softmax of v · tanh(W s + U h) over the states h."""
 
@@ -46,6 +47,7 @@ class Attention(nn.Module):
         return weights @ states
 
 
+@known_as("lstm+a")
 class AttentiveDecoder(Model):
     """The encoder reads the rows in both directions; the decoder looks at all of its states.
 
@@ -73,47 +75,43 @@ class AttentiveDecoder(Model):
             remember_by_default(self.decoder)
         self.output = nn.Linear(cells + states, bits)
 
-    def engine_sizes(self):
-        from ham.ops.native_recurrent import Sizes
-
+    def networks(self):
         if self.online:
-            return None
-        return Sizes(self.encoder.input_size, self.output.out_features, self.encoder.hidden_size, True)
+            return self.encoder, self.attention, self.output
+        return self.encoder, self.attention, self.start, self.decoder, self.output
 
     def forward(
-        self, inputs, lengths, asked, *, leaves, uniforms=None, targets=None, keep=True, final_tree=False
+        self,
+        inputs,
+        lengths,
+        asked,
+        *,
+        leaves,
+        uniforms=None,
+        targets=None,
+        keep=True,
+        final_tree=False,
+        symbols=None,
     ) -> Episode:
-        symbols = max(int(asked.max()), 1)
+        symbols = room_for(asked, symbols)
         if self.online:
             states = read_online(self.encoder, inputs[:, :symbols], asked)
             context = self._looking_back(states)
             return undecided(self.output(torch.cat([states, context], -1)), asked)
+        states, state, _ = read_rows(self.encoder, inputs, lengths)
+        fed = None if targets is None else targets[:, :symbols]
+        networks = self.networks()[1:]
+        call = (networks, state, None, asked, fed, symbols, states, lengths)
+        return undecided(run("write_symbols", self._write, *call), asked)
 
-        if native_for(inputs):
-            from ham.ops import native_recurrent
-
-            states, state, _ = native_recurrent.read(list(self.encoder.parameters()), inputs, lengths)
-            parts = (self.attention, self.start, self.decoder, self.output)
-            written = native_recurrent.decode(
-                [parameter for part in parts for parameter in part.parameters()],
-                state,
-                None,
-                asked,
-                None if targets is None else targets[:, :symbols],
-                symbols=symbols,
-                memory=states,
-                lengths=lengths,
-            )
-            return episode_of(written)
-
-        states, (last, _) = read_rows(self.encoder, inputs, lengths)
-        # The backward direction ends at the first row.
-        h = torch.tanh(self.start(last[1]))
+    def _write(self, networks, state, cell, asked, targets, symbols, states, lengths) -> Tensor:
+        # The backward direction, the last one, ends at the first row.
+        h = torch.tanh(self.start(state[:, -1]))
         c = torch.zeros_like(h)
         usable = within(lengths, states.shape[1])[:, None]
         keys = self.attention.of_state(states)
-        symbol = inputs.new_zeros(len(inputs), self.output.out_features)
-        fed = None if targets is None else before(targets[:, :symbols]).unbind(1)
+        symbol = state.new_zeros(len(state), self.output.out_features)
+        fed = None if targets is None else before(targets).unbind(1)
         outputs, seen = [], []
         for t in range(symbols):
             context = self.attention(h[:, None], states, keys, usable)[:, 0]
@@ -122,9 +120,7 @@ class AttentiveDecoder(Model):
             if fed is None:
                 outputs.append(self.output(seen[-1]))
                 symbol = rounded(outputs[-1])
-        if fed is not None:
-            return undecided(self.output(torch.stack(seen, 1)), asked)
-        return undecided(torch.stack(outputs, 1), asked)
+        return self.output(torch.stack(seen, 1)) if fed is not None else torch.stack(outputs, 1)
 
     def _looking_back(self, states: Float[Tensor, "batch time states"]) -> Float[Tensor, "batch time states"]:
         """Each state's context among the states up to itself; some at a time, to skip most later ones."""

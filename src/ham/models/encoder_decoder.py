@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
-from ham.models.model import Model
+from ham.models.model import Model, room_for
 from ham.models.recurrent import (
     before,
-    episode_of,
     read_online,
     read_rows,
     remember_by_default,
     rounded,
     undecided,
 )
-from ham.ops import Episode, native_for
+from ham.ops import Episode, run
+from ham.ops.forms import known_as
 
 
+@known_as("lstm")
 class EncoderDecoder(Model):
     """One LSTM reads the rows, another one writes the symbols, starting from the first one's state.
 
@@ -37,44 +38,40 @@ class EncoderDecoder(Model):
             remember_by_default(self.decoder)
         self.output = nn.Linear(cells, bits)
 
-    def engine_sizes(self):
-        from ham.ops.native_recurrent import Sizes
-
-        if self.online:
-            return None
-        return Sizes(self.encoder.input_size, self.output.out_features, self.encoder.hidden_size, False)
+    def networks(self):
+        return (self.encoder, self.output) if self.online else (self.encoder, self.decoder, self.output)
 
     def forward(
-        self, inputs, lengths, asked, *, leaves, uniforms=None, targets=None, keep=True, final_tree=False
+        self,
+        inputs,
+        lengths,
+        asked,
+        *,
+        leaves,
+        uniforms=None,
+        targets=None,
+        keep=True,
+        final_tree=False,
+        symbols=None,
     ) -> Episode:
-        symbols = max(int(asked.max()), 1)
+        symbols = room_for(asked, symbols)
         if self.online:
             states = read_online(self.encoder, inputs[:, :symbols], asked)
             return undecided(self.output(states), asked)
+        _, state, cell = read_rows(self.encoder, inputs, lengths)
+        fed = None if targets is None else targets[:, :symbols]
+        networks = self.networks()[1:]
+        call = (networks, state, cell, asked, fed, symbols, None, None)
+        return undecided(run("write_symbols", self._write, *call), asked)
 
-        if native_for(inputs):
-            from ham.ops import native_recurrent
-
-            _, state, cell = native_recurrent.read(list(self.encoder.parameters()), inputs, lengths)
-            written = native_recurrent.decode(
-                [*self.decoder.parameters(), *self.output.parameters()],
-                state,
-                cell,
-                asked,
-                None if targets is None else targets[:, :symbols],
-                symbols=symbols,
-            )
-            return episode_of(written)
-
-        _, last = read_rows(self.encoder, inputs, lengths)
+    def _write(self, networks, state, cell, asked, targets, symbols, memory, lengths) -> Tensor:
+        last = state.transpose(0, 1).contiguous(), cell.transpose(0, 1).contiguous()
         if targets is not None:
-            states, _ = self.decoder(before(targets[:, :symbols]), last)
-            return undecided(self.output(states), asked)
-
-        symbol = inputs.new_zeros(len(inputs), self.output.out_features)
+            return self.output(self.decoder(before(targets), last)[0])
+        symbol = state.new_zeros(len(state), self.output.out_features)
         outputs = []
         for _ in range(symbols):
             states, last = self.decoder(symbol[:, None], last)
             outputs.append(self.output(states[:, 0]))
             symbol = rounded(outputs[-1])
-        return undecided(torch.stack(outputs, 1), asked)
+        return torch.stack(outputs, 1)

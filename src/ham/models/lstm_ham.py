@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from ham.core.tree import depth_of
 from ham.models.memory import HAM
-from ham.models.model import Model, Recorder
+from ham.models.model import Model, Recorder, room_for
 from ham.models.soft import SoftHAM
-from ham.ops import Episode, native_for
+from ham.ops import Episode, run
+from ham.ops.episode import Networks, Order
+from ham.ops.forms import known_as
 
 
+@known_as("lstm+ham")
 class LSTMHAM(Model):
     """The paper's model for sequence tasks.
 
@@ -50,44 +56,38 @@ class LSTMHAM(Model):
     def decisions(self, leaves):
         return 0 if self.soft else depth_of(leaves)
 
-    def engine_sizes(self):
-        from ham.ops import native
-
-        return None if self.soft else native.lstm_ham_sizes(self._engine_parameters())
-
-    def _engine_parameters(self) -> list[Tensor]:
-        parts = (self.memory, self.controller, self.output)
-        return [parameter for part in parts for parameter in part.parameters()]
+    def networks(self):
+        memory = self.memory
+        return Networks(
+            memory, memory.embed, memory.join, memory.search, memory.write, self.controller, self.output
+        )
 
     def forward(
-        self, inputs, lengths, asked, *, leaves, uniforms=None, targets=None, keep=True, final_tree=False
+        self,
+        inputs,
+        lengths,
+        asked,
+        *,
+        leaves,
+        uniforms=None,
+        targets=None,
+        keep=True,
+        final_tree=False,
+        symbols=None,
     ) -> Episode:
+        timesteps = room_for(asked, symbols) * self.every
         durations = asked * self.every
-        timesteps = max(int(durations.max()), self.every)
-        if native_for(inputs):
-            from ham.ops import native
+        order = Order(inputs, lengths, durations, uniforms, leaves, timesteps, self.every, keep, final_tree)
+        return run("episode", self._step_by_step, self.networks(), order, self.memory.episode_options())
 
-            return Episode(
-                *native.lstm_ham_episode(
-                    self._engine_parameters(),
-                    native.padded(inputs, leaves),
-                    lengths,
-                    durations,
-                    None if self.soft else uniforms,
-                    timesteps=timesteps,
-                    every=self.every,
-                    keep=keep,
-                    final_tree=final_tree,
-                    **self.memory.episode_options(),
-                )
-            )
-
-        state = self.memory.init(inputs, lengths, leaves)
+    def _step_by_step(self, networks: Networks, order: Order, options: Mapping[str, Any]) -> Episode:
+        inputs, uniforms, durations = order.inputs, order.uniforms, order.durations
+        state = self.memory.init(inputs, order.lengths, order.leaves)
         h = c = inputs.new_zeros(len(inputs), self.controller.hidden_size)
         # Nothing but the final tree knows of an example's last update.
-        updates = durations if final_tree else durations - 1
+        updates = durations if order.final_tree else durations - 1
         record = Recorder(durations)
-        for t in range(timesteps):
+        for t in range(order.timesteps):
             sampled = None if uniforms is None else uniforms[:, t]
             read = self.memory.attend(state, h, uniforms=sampled, greedy=True, active=t < durations)
             record.reads.append(read)
@@ -96,4 +96,4 @@ class LSTMHAM(Model):
             if (t + 1) % self.every == 0:
                 record.outputs.append(self.output(h))
             state = self.memory.update(state, read, h, active=t < updates)
-        return record.episode(self.every, state.tree if final_tree else None)
+        return record.episode(self.every, state.tree if order.final_tree else None)

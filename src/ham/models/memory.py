@@ -19,7 +19,9 @@ from torch import Tensor, nn
 from ham.core.errors import InputError
 from ham.core.tree import capacity_for, depth_of, turns_to
 from ham.models.transformations import MLP, Join, Rectified, Write
-from ham.ops import entropy_of, log_prob_of, native_for, reference
+from ham.ops import entropy_of, log_prob_of, reference, run
+from ham.ops.forms import known_as
+from ham.ops.reference import require
 
 # Goes right whatever the probability, and left whatever the probability.
 SURELY_RIGHT, SURELY_LEFT = -1.0, 2.0
@@ -60,6 +62,7 @@ class Read:
         return entropy_of(self.turn_logits)
 
 
+@known_as("ham")
 class HAM(nn.Module):
     """Hierarchical Attentive Memory with its four transformations.
 
@@ -69,19 +72,35 @@ class HAM(nn.Module):
         size: width d of the value in every node.
         hidden: width of the hidden layers of the four networks.
         depth: their number of layers, 1 or 2.
+        embed: EMBED, any module from [..., features] to [..., size]; by default the paper's MLP, as for the others.
+        join: JOIN, from two children side by side, [..., 2 * size], to their parent, [..., size].
+        search: SEARCH, from a node and the query, [..., size + query], to the logit of going right, [..., 1].
+        write: WRITE, from a leaf [..., size] and the query [..., query] to the leaf's new value [..., size].
     """
 
-    def __init__(self, features: int, query: int, size: int = 20, *, hidden: int = 20, depth: int = 2):
+    def __init__(
+        self,
+        features: int,
+        query: int,
+        size: int = 20,
+        *,
+        hidden: int = 20,
+        depth: int = 2,
+        embed: nn.Module | None = None,
+        join: nn.Module | None = None,
+        search: nn.Module | None = None,
+        write: nn.Module | None = None,
+    ):
         super().__init__()
-        self.size = size
-        self.embed = Rectified(features, size, hidden=hidden, depth=depth)
-        self.join = Join(2 * size, size, hidden=hidden, depth=depth)
-        self.search = MLP(size + query, 1, hidden=hidden, depth=depth)
-        self.write = Write(size, query, hidden=hidden, depth=depth)
+        self.size, self.query_size = size, query
+        self.embed = Rectified(features, size, hidden=hidden, depth=depth) if embed is None else embed
+        self.join = Join(2 * size, size, hidden=hidden, depth=depth) if join is None else join
+        self.search = MLP(size + query, 1, hidden=hidden, depth=depth) if search is None else search
+        self.write = Write(size, query, hidden=hidden, depth=depth) if write is None else write
 
     def episode_options(self) -> dict[str, Any]:
         """What the engine has to know of this memory beside its parameters."""
-        return {"pull": self.join.pull}
+        return {"pull": getattr(self.join, "pull", 0.0)}
 
     def init(
         self,
@@ -98,8 +117,14 @@ class HAM(nn.Module):
         depth_of(leaves)
         if items > leaves:
             raise InputError(f"{items} items do not fit into a memory of {leaves} leaves")
-        values = self.embed(x)
+        values = _fitting("embed", self.embed(x), (*x.shape[:2], self.size))
         if lengths is not None:
+            if tuple(lengths.shape) != (len(x),):
+                raise InputError(f"lengths must have shape ({len(x)},), got {tuple(lengths.shape)}")
+            require(
+                ((lengths >= 0) & (lengths <= items)).all(),
+                lambda: f"lengths must lie in 0 … {items}, the rows of x, got {lengths.tolist()}",
+            )
             used = torch.arange(items, device=x.device) < lengths[:, None]
             values = values * used[..., None]
         values = nn.functional.pad(values, (0, 0, 0, leaves - items))
@@ -109,10 +134,13 @@ class HAM(nn.Module):
         """A memory whose leaves are all zeros."""
         depth_of(leaves)
         # All nodes of a level are equal, so one of each is joined.
-        value = next(self.join.parameters()).new_zeros(batch, 1, self.size)
+        example = next(self.parameters(), torch.empty(0))
+        value = example.new_zeros(batch, 1, self.size)
         levels = [value.expand(-1, leaves, -1)]
         while (width := levels[-1].shape[1]) > 1:
-            value = self.join(torch.cat([value, value], -1), times=width // 2)
+            # A penalty counts each of them.
+            times = {"times": width // 2} if isinstance(self.join, Join) else {}
+            value = self.join(torch.cat([value, value], -1), **times)
             levels.append(value.expand(-1, width // 2, -1))
         return State(torch.cat([torch.zeros_like(value), *reversed(levels)], 1))
 
@@ -132,18 +160,12 @@ class HAM(nn.Module):
         says otherwise; `uniforms` gives the random numbers to sample with; `leaf` forces the way.
         `active` says who takes part, which matters to `SoftHAM.exploration` alone.
         """
-        if state.spent:
-            raise InputError(
-                "this state was already updated; go on from what update() gave, or clone() before"
-            )
+        self._check(state, query)
         if uniforms is None:
             uniforms = self._uniforms(state, leaf, not self.training if greedy is None else greedy)
-        if native_for(state.tree, query):
-            from ham.ops import native
-
-            logits, turns, leaf, value = native.attend(state.tree, query, uniforms, self.search)
-        else:
-            logits, turns, leaf, value = reference.attend(state.tree, query, uniforms, self.search)
+        elif uniforms.shape != (shape := (state.tree.shape[0], depth_of(state.leaves))):
+            raise InputError(f"uniforms must have shape {shape}, got {tuple(uniforms.shape)}")
+        logits, turns, leaf, value = run("attend", reference.attend, state.tree, query, uniforms, self.search)
         return Read(leaf, value, turns, logits)
 
     def update(
@@ -155,23 +177,28 @@ class HAM(nn.Module):
         active: Bool[Tensor, "batch"] | None = None,
     ) -> State:
         """Write to the leaf that was read and rejoin the nodes above it; `active` says who writes."""
+        self._check(state, query)
+        if active is not None and (active.dtype != torch.bool or active.shape != (len(query),)):
+            raise InputError(
+                f"active must be bool of shape ({len(query)},), got {active.dtype} {tuple(active.shape)}"
+            )
+        call = (state.tree, read.leaf, query, active, self.write, self.join)
+        tree = run("update", reference.update, *call)
+        state.spent = True
+        return State(tree)
+
+    def _check(self, state: State, query: Tensor) -> None:
         if state.spent:
             raise InputError(
                 "this state was already updated; go on from what update() gave, or clone() before"
             )
-        if native_for(state.tree, query):
-            from ham.ops import native
-
-            native.update(state.tree, read.leaf, query, active, self.write, self.join)
-        else:
-            reference.update(state.tree, read.leaf, query, active, self.write, self.join)
-        state.spent = True
-        return State(state.tree)
+        if query.shape != (shape := (state.tree.shape[0], self.query_size)):
+            raise InputError(f"the query must have shape {tuple(shape)}, got {tuple(query.shape)}")
 
     def _uniforms(
         self, state: State, leaf: Int[Tensor, "batch"] | None, greedy: bool
     ) -> Float[Tensor, "batch depth"]:
-        shape = (len(state.tree), depth_of(state.leaves))
+        shape = (state.tree.shape[0], depth_of(state.leaves))
         if leaf is not None:
             return forced(leaf, state.leaves).to(state.tree.dtype)
         if greedy:
@@ -179,8 +206,17 @@ class HAM(nn.Module):
         return torch.rand(shape, dtype=state.tree.dtype, device=state.tree.device)
 
 
+def _fitting(name: str, value: Tensor, shape: tuple[int, ...]) -> Tensor:
+    """What a module of the user's gave, if it is what was asked of it."""
+    if tuple(value.shape) != shape:
+        raise InputError(f"{name} must give a tensor of shape {shape}, got {tuple(value.shape)}")
+    return value
+
+
 def forced(leaf: Int[Tensor, "*batch"], leaves: int) -> Float[Tensor, "*batch depth"]:
     """Uniforms that lead to the given leaves, whatever the probabilities are."""
-    if leaf.numel() and (leaf.min() < 0 or leaf.max() >= leaves):
-        raise InputError(f"a leaf must be between 0 and {leaves - 1}, got {leaf.min()} … {leaf.max()}")
+    require(
+        ((leaf >= 0) & (leaf < leaves)).all(),
+        lambda: f"a leaf must be between 0 and {leaves - 1}, got {leaf.min()} … {leaf.max()}",
+    )
     return torch.where(turns_to(leaf, leaves), SURELY_RIGHT, SURELY_LEFT)

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from ham.core.errors import InputError
 from ham.models.memory import Read
 from ham.ops import Episode
-
-if TYPE_CHECKING:
-    from ham.ops import native, native_recurrent
+from ham.ops.episode import Networks
+from ham.ops.reference import require
 
 
 class Model(nn.Module, ABC):
@@ -36,24 +36,33 @@ class Model(nn.Module, ABC):
         targets: Float[Tensor, "batch symbols bits"] | None = None,
         keep: bool = True,
         final_tree: bool = False,
+        symbols: int | None = None,
     ) -> Episode:
         """Run every example for as many output symbols as were `asked` of it.
 
         Without `uniforms` the run is greedy. `targets` are for models that are fed the symbol
         before while they train; HAM never sees them. `keep=False` records only the outputs, for
-        long evaluations.
+        long evaluations. `symbols` is how many there is room for, by default the most that were
+        asked of anyone; a traced program, which must not depend on values, says it.
         """
 
-    def engine_sizes(self) -> native.Sizes | native_recurrent.Sizes | None:
-        """The widths of what the native engine trains; None for models that it does not know.
-
-        Its parameters are all of the model's, in the order of its modules; a learned baseline's are last.
-        """
-        return None
+    def networks(self) -> Networks | Sequence[nn.Module]:
+        """The parts of a model that an engine may know as a whole, in the order of their parameters."""
+        return ()
 
     def decisions(self, leaves: int) -> int:
         """Decisions a timestep, which is the last dimension of `uniforms`."""
         return 0
+
+
+def room_for(asked: Int[Tensor, "batch"], symbols: int | None) -> int:
+    """Output symbols of a batch: as many as are said, or as were asked of anyone, and at least one."""
+    if symbols is None:
+        return max(int(asked.max()), 1)
+    if symbols < 1:
+        raise InputError(f"symbols must be at least 1, got {symbols}")
+    require((asked <= symbols).all(), lambda: f"asked for {int(asked.max())} symbols with room for {symbols}")
+    return symbols
 
 
 class Recorder:

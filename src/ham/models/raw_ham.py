@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
-from torch import Tensor, nn
+from collections.abc import Mapping
+from typing import Any
+
+from torch import nn
 
 from ham.core.tree import depth_of
 from ham.models.memory import HAM
-from ham.models.model import Model, Recorder
+from ham.models.model import Model, Recorder, room_for
 from ham.models.soft import SoftHAM
 from ham.models.transformations import MLP
-from ham.ops import Episode, native_for
+from ham.ops import Episode, run
+from ham.ops.episode import Networks, Order
+from ham.ops.forms import known_as
 
 
+@known_as("raw-ham")
 class RawHAM(Model):
     """A data structure: at timestep t the row x_t is the query, and the output an MLP of what was read.
 
@@ -40,45 +46,39 @@ class RawHAM(Model):
     def decisions(self, leaves):
         return 0 if self.soft else depth_of(leaves)
 
-    def engine_sizes(self):
-        from ham.ops import native
-
-        return None if self.soft else native.raw_ham_sizes(self._engine_parameters())
-
-    def _engine_parameters(self) -> list[Tensor]:
-        return [*self.memory.parameters(), *self.output.parameters()]
+    def networks(self):
+        memory = self.memory
+        return Networks(memory, None, memory.join, memory.search, memory.write, None, self.output)
 
     def forward(
-        self, inputs, lengths, asked, *, leaves, uniforms=None, targets=None, keep=True, final_tree=False
+        self,
+        inputs,
+        lengths,
+        asked,
+        *,
+        leaves,
+        uniforms=None,
+        targets=None,
+        keep=True,
+        final_tree=False,
+        symbols=None,
     ) -> Episode:
-        timesteps = max(int(asked.max()), 1)
-        if native_for(inputs):
-            from ham.ops import native
+        timesteps = room_for(asked, symbols)
+        order = Order(inputs, None, asked, uniforms, leaves, timesteps, keep=keep, final_tree=final_tree)
+        return run("episode", self._step_by_step, self.networks(), order, self.memory.episode_options())
 
-            return Episode(
-                *native.raw_ham_episode(
-                    self._engine_parameters(),
-                    inputs,
-                    asked,
-                    None if self.soft else uniforms,
-                    leaves=leaves,
-                    timesteps=timesteps,
-                    keep=keep,
-                    final_tree=final_tree,
-                    **self.memory.episode_options(),
-                )
-            )
-
-        state = self.memory.empty(len(inputs), leaves)
+    def _step_by_step(self, networks: Networks, order: Order, options: Mapping[str, Any]) -> Episode:
+        inputs, asked = order.inputs, order.durations
+        state = self.memory.empty(len(inputs), order.leaves)
         # Nothing but the final tree knows of an example's last update.
-        updates = asked if final_tree else asked - 1
+        updates = asked if order.final_tree else asked - 1
         record = Recorder(asked)
-        for t in range(timesteps):
+        for t in range(order.timesteps):
             x = inputs[:, t]
-            sampled = None if uniforms is None else uniforms[:, t]
+            sampled = None if order.uniforms is None else order.uniforms[:, t]
             read = self.memory.attend(state, x, uniforms=sampled, greedy=True, active=t < asked)
             record.reads.append(read)
             record.queries.append(x)
             record.outputs.append(self.output(read.value))
             state = self.memory.update(state, read, x, active=t < updates)
-        return record.episode(1, state.tree if final_tree else None)
+        return record.episode(1, state.tree if order.final_tree else None)

@@ -7,27 +7,30 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
-from ham.ops import Episode, native_for
+from ham.ops import Episode, run
 
 
 def read_rows(
     encoder: nn.LSTM, rows: Float[Tensor, "batch slots features"], lengths: Int[Tensor, "batch"]
-) -> tuple[Float[Tensor, "batch items states"], tuple[Tensor, Tensor]]:
-    """The encoder's states at every row and its last ones, as if each example had only its own rows."""
+) -> tuple[Float[Tensor, "batch items states"], Tensor, Tensor]:
+    """The encoder's states at every row, and the last state and cell of each direction [batch, directions, cells].
+
+    They are as if each example had only its own rows.
+    """
+    return run("read_rows", _read_packed, encoder, rows, lengths)
+
+
+def _read_packed(encoder: nn.LSTM, rows: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     packed = pack_padded_sequence(rows, lengths.cpu(), batch_first=True, enforce_sorted=False)
-    states, last = encoder(packed)
-    return pad_packed_sequence(states, batch_first=True)[0], last
+    states, (state, cell) = encoder(packed)
+    return pad_packed_sequence(states, batch_first=True)[0], state.transpose(0, 1), cell.transpose(0, 1)
 
 
 def read_online(
     encoder: nn.LSTM, rows: Float[Tensor, "batch slots features"], asked: Int[Tensor, "batch"]
 ) -> Float[Tensor, "batch slots states"]:
     """The encoder's states at every row that an answer was asked for."""
-    if native_for(rows):
-        from ham.ops import native_recurrent
-
-        return native_recurrent.read(list(encoder.parameters()), rows, asked)[0]
-    return encoder(rows)[0]
+    return run("read_rows", lambda encoder, rows, _: encoder(rows), encoder, rows, asked)[0]
 
 
 def before(targets: Float[Tensor, "batch symbols bits"]) -> Float[Tensor, "batch symbols bits"]:

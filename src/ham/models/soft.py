@@ -15,10 +15,13 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
+from ham.core.errors import InputError
 from ham.core.tree import depth_of
 from ham.models.memory import HAM, Read, State
+from ham.models.transformations import Join
 from ham.ops import reference
 from ham.ops.episode import Entropy, entropy_of, exploration_of
+from ham.ops.forms import known_as
 
 
 @dataclass(frozen=True)
@@ -28,6 +31,7 @@ class SoftRead(Read):
     probabilities: Float[Tensor, "batch leaves"]
 
 
+@known_as("soft ham")
 class SoftHAM(HAM):
     """HAM that attends to all leaves at once, each with the probability that HAM would access it.
 
@@ -96,14 +100,19 @@ class SoftHAM(HAM):
         active: Bool[Tensor, "batch"] | None = None,
     ) -> State:
         """Write to every leaf in proportion to p(e) and rejoin the whole tree."""
-        assert isinstance(read, SoftRead)
+        self._check(state, query)
+        if not isinstance(read, SoftRead):
+            raise InputError(
+                "SoftHAM writes where SoftHAM.attend read; this read is of another kind of memory"
+            )
         old = state.tree[:, state.leaves :]
         p = read.probabilities[..., None]
         join: Callable[[Tensor], Tensor] = self.join
         if active is not None:
             taking_part = active[:, None, None].to(p.dtype)
             p = p * taking_part
-            join = partial(self.join, times=taking_part)
+            if isinstance(join, Join):
+                join = partial(join, times=taking_part)
         queries = query[:, None].expand(-1, state.leaves, -1)
         written = p * self.write(old, queries) + (1 - p) * old
         return self._clipped(State(reference.build(written, join)))

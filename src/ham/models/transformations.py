@@ -9,8 +9,10 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from ham.core.errors import InputError
+from ham.ops.forms import known_as
 
 
+@known_as("mlp")
 class MLP(nn.Sequential):
     """`depth` linear layers with ReLU between them; the caller applies the output's activation.
 
@@ -31,6 +33,7 @@ class MLP(nn.Sequential):
                 nn.init.zeros_(layer.bias)
 
 
+@known_as("rectified mlp")
 class Rectified(MLP):
     """EMBED and JOIN: ReLU in every neuron, the output's included."""
 
@@ -38,6 +41,7 @@ class Rectified(MLP):
         return torch.relu(super().forward(inputs))
 
 
+@known_as("join")
 class Join(Rectified):
     """JOIN, which can be trained with a pull: `pull`·h²/2 is added to the loss for every value h that it makes.
 
@@ -69,6 +73,7 @@ class _Pull(torch.autograd.Function):
         return gradient + ctx.weight * value, None
 
 
+@known_as("write")
 class Write(nn.Module):
     """WRITE(h, q) = T·H + (1 − T)·h, so that leaving a value unchanged is easy to learn."""
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import torch
 from jaxtyping import Bool, Float, Int
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional as F
 
 Entropy = Literal["inverse", "negative"]
@@ -16,6 +16,41 @@ Entropy = Literal["inverse", "negative"]
 LEAST_ENTROPY = 1e-3
 """Added to H in α/H. A decision saturated to p = 0 or 1 has H = 0; with this its pull back stays
 finite (at most α/(4·LEAST_ENTROPY) on the logit) and vanishes only when it is beyond float32's doubt."""
+
+
+class Networks(NamedTuple):
+    """The parts of a model with a memory, which an engine may know."""
+
+    memory: nn.Module
+    embed: nn.Module | None
+    """None where the memory starts empty."""
+    join: nn.Module
+    search: nn.Module
+    write: nn.Module
+    controller: nn.Module | None
+    """None where the rows themselves are the queries."""
+    output: nn.Module
+
+
+class Order(NamedTuple):
+    """What an episode is to do."""
+
+    inputs: Float[Tensor, "batch slots features"]
+    """What the leaves hold at first, or a query for every timestep."""
+    lengths: Int[Tensor, "batch"] | None
+    """Rows in use, where they are what the leaves hold."""
+    durations: Int[Tensor, "batch"]
+    """Timesteps of each example."""
+    uniforms: Float[Tensor, "batch time depth"] | None
+    """None is greedy."""
+    leaves: int
+    timesteps: int
+    every: int = 1
+    """Timesteps of an output symbol."""
+    keep: bool = True
+    """Give more than the outputs."""
+    final_tree: bool = False
+    """Give the tree after the last timestep."""
 
 
 @dataclass(frozen=True)

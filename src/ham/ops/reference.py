@@ -1,25 +1,27 @@
 """The memory's two accesses in plain PyTorch: the definition that every faster engine must match.
 
-The tree is one tensor that is updated in place, and its gradient is one tensor that is updated
-in place on the way back, so an access costs Θ(log n) in both directions. Autograd's own indexed
-read would not: its gradient is a dense tree for every access. The price is that accesses form
-one chain, which the tree's in-place history keeps in order; both functions therefore mark it as
-changed, even `attend`, which only reads. Another price: a gradient that is asked for with respect
-to the tree between two accesses is the storage that the accesses before go on to change.
-
-Inside, each function keeps a small autograd graph over the nodes of one path.
+SEARCH, WRITE and JOIN run under autograd as they are, so they may be any modules. Only two things are special:
+taking nodes out of the tree and putting nodes into it. Autograd's own indexed read has a dense tree as its
+gradient, every time. So the tree is one tensor that is changed in place, and so is its gradient on the way back:
+an access then costs Θ(log n) in both directions. The price is that accesses form one chain, which the tree's
+in-place history keeps in order; even taking marks the tree as changed. Where nothing may be changed in place,
+while a program is traced or transformed by `torch.func`, both are the plain indexing that they stand for.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import sys
+from collections.abc import Callable
+from functools import cache
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from ham.core.errors import InputError
 from ham.core.tree import depth_of, leaf_of, path_to
+from ham.ops.forms import PLAIN_TENSORS
 
 
 def build(
@@ -48,8 +50,22 @@ def attend(
 
     Gives the decisions' logits, the decisions, the leaf and its value.
     """
-    _, *read = _Attend.apply(tree, query, uniforms, search, *search.parameters())
-    return tuple(read)
+    require(uniforms.isfinite().all(), lambda: "uniforms must be finite")
+    take = _take if _chained(tree, query, search) else _plain_take
+    rows = torch.arange(len(tree), device=tree.device)
+    node = torch.ones_like(rows)
+    logits, turns = [], []
+    for level in range(depth_of(tree.shape[1] // 2)):
+        logit = search(torch.cat([take(tree, rows, node), query], -1)).squeeze(-1)
+        turn = uniforms[:, level] < torch.sigmoid(logit.detach())
+        logits.append(logit)
+        turns.append(turn)
+        node = 2 * node + turn
+    value = take(tree, rows, node)
+    if not logits:
+        return query.new_zeros(len(rows), 0), rows.new_zeros(len(rows), 0).bool(), node - 1, value
+    turned = torch.stack(turns, -1)
+    return torch.stack(logits, -1), turned, leaf_of(turned), value
 
 
 def update(
@@ -59,133 +75,161 @@ def update(
     active: Bool[Tensor, "batch"] | None,
     write: torch.nn.Module,
     join: torch.nn.Module,
-) -> None:
-    """Replace a leaf's value by WRITE of it and rejoin its ancestors, in place.
+) -> Float[Tensor, "batch nodes size"]:
+    """The tree with a leaf's value replaced by WRITE of it and its ancestors rejoined; mostly the same tensor.
 
     Examples that are not `active` keep their tree as it is.
     """
-    _Update.apply(tree, leaf, query, active, write, join, *write.parameters(), *join.parameters())
+    chained = _chained(tree, query, write, join)
+    take, put = (_take, _put) if chained else (_plain_take, _plain_put)
+    leaves = tree.shape[1] // 2
+    _require_leaves(leaf if active is None else leaf[active] if chained else leaf.where(active, 0), leaves)
+    rows = torch.arange(len(tree), device=tree.device)
+    if active is not None and chained:
+        rows = active.nonzero().squeeze(-1)
+        leaf, query = leaf[rows], query[rows]
+    path = path_to(leaf if active is None or chained else leaf.where(active, 0), leaves)
+    siblings = path[:, 1:] ^ 1
+    beside = take(tree, rows[:, None], siblings)
+    values = [write(take(tree, rows, path[:, -1]), query)]
+    for level in range(siblings.shape[1], 0, -1):
+        came_from_right = (path[:, level] & 1).bool()[:, None]
+        here, there = values[-1], beside[:, level - 1]
+        left = torch.where(came_from_right, there, here)
+        right = torch.where(came_from_right, here, there)
+        values.append(join(torch.cat([left, right], -1)))
+    fresh = torch.stack(values[::-1], 1).to(tree.dtype)
+    if active is not None and not chained:
+        fresh = torch.where(active[:, None, None], fresh, take(tree, rows[:, None], path))
+    return put(tree, rows[:, None], path, fresh)
 
 
-class _Attend(torch.autograd.Function):
+def _chained(tree: Tensor, query: Tensor, *modules: torch.nn.Module) -> bool:
+    """Whether the tree can be changed in place."""
+    return (
+        not torch.compiler.is_compiling()
+        and type(tree) in PLAIN_TENSORS
+        and type(query) in PLAIN_TENSORS
+        and torch._C._functorch.peek_interpreter_stack() is None
+        and torch.autograd.forward_ad._current_level < 0
+    )
+
+
+def _plain_take(tree: Tensor, rows: Tensor, nodes: Tensor) -> Tensor:
+    return tree[rows, nodes]
+
+
+def _plain_put(tree: Tensor, rows: Tensor, nodes: Tensor, values: Tensor) -> Tensor:
+    return tree.index_put((rows, nodes), values)
+
+
+def _take(tree: Tensor, rows: Tensor, nodes: Tensor) -> Tensor:
+    if torch.is_grad_enabled() and tree.requires_grad:
+        return _Take.apply(tree, rows, nodes)[1]
+    return tree[rows, nodes]
+
+
+def _put(tree: Tensor, rows: Tensor, nodes: Tensor, values: Tensor) -> Tensor:
+    if torch.is_grad_enabled() and (tree.requires_grad or values.requires_grad):
+        return _Put.apply(tree, rows, nodes, values)
+    tree[rows, nodes] = values
+    return tree
+
+
+class _Take(torch.autograd.Function):
+    """Nodes of the tree, which goes through unchanged: so every access has one successor in the graph."""
+
     @staticmethod
-    def forward(ctx, tree, query, uniforms, search, *parameters):
+    def forward(ctx, tree, rows, nodes):
         ctx.mark_dirty(tree)
         ctx.set_materialize_grads(False)
-        rows = torch.arange(len(tree), device=tree.device)
-        node = torch.ones_like(rows)
-        nodes, values, logits, turns = [], [], [], []
-        with torch.enable_grad():
-            local_query = query.detach().requires_grad_()
-            for level in range(depth_of(tree.shape[1] // 2)):
-                value = tree[rows, node].detach().requires_grad_()
-                logit = search(torch.cat([value, local_query], -1)).squeeze(-1)
-                turn = uniforms[:, level] < torch.sigmoid(logit.detach())
-                nodes.append(node)
-                values.append(value)
-                logits.append(logit)
-                turns.append(turn)
-                node = 2 * node + turn
-            ctx.logits = torch.stack(logits, -1) if logits else query.new_zeros(len(rows), 0)
-        ctx.local = [*values, local_query, *parameters]
-        ctx.rows, ctx.nodes, ctx.leaf_node = rows, nodes, node
-        ctx.shape, ctx.chain = tree.shape, tree.data_ptr()
-        turned = torch.stack(turns, -1) if turns else uniforms.new_zeros(len(rows), 0, dtype=torch.bool)
-        leaf = leaf_of(turned)
-        ctx.mark_non_differentiable(turned, leaf)
-        return tree, ctx.logits.detach(), turned, leaf, tree[rows, node]
+        ctx.save_for_backward(rows, nodes)
+        ctx.shape, ctx.options = tree.shape, {"dtype": tree.dtype, "device": tree.device}
+        return tree, tree[rows, nodes]
 
     @staticmethod
     @once_differentiable
-    def backward(ctx, tree_gradient, logits_gradient, _turns, _leaf, value_gradient):
-        if tree_gradient is None:
-            tree_gradient = ctx.logits.new_zeros(ctx.shape)
-            tree_gradient.chain = ctx.chain
-        else:
-            tree_gradient = _own(ctx, tree_gradient)
-        if value_gradient is not None:
-            tree_gradient[ctx.rows, ctx.leaf_node] += value_gradient
-        if logits_gradient is None or not ctx.nodes:
-            return tree_gradient, *[None] * (3 + len(ctx.local) - 1 - len(ctx.nodes))
-        *values, query, parameters = _local_gradients(
-            ctx, [ctx.logits], [logits_gradient], len(ctx.nodes) + 1
-        )
-        for node, gradient in zip(ctx.nodes, values, strict=True):
-            tree_gradient[ctx.rows, node] += gradient
-        return tree_gradient, query, None, None, *parameters
+    def backward(ctx, d_tree, d_values):
+        if d_values is not None:
+            rows, nodes = ctx.saved_tensors
+            if d_tree is None:
+                d_tree = torch.zeros(ctx.shape, **ctx.options)
+            elif not _is_ours(d_tree, sys.getrefcount(d_tree)):
+                d_tree = d_tree.clone(memory_format=torch.contiguous_format)
+            d_tree.index_put_((rows, nodes), d_values, accumulate=True)
+        return d_tree, None, None
 
 
-class _Update(torch.autograd.Function):
+class _Put(torch.autograd.Function):
+    """The tree with other nodes. What was there is overwritten: its gradient ends here and goes to what came."""
+
     @staticmethod
-    def forward(ctx, tree, leaf, query, active, write, join, *parameters):
+    def forward(ctx, tree, rows, nodes, values):
         ctx.mark_dirty(tree)
         ctx.set_materialize_grads(False)
-        rows = torch.arange(len(tree), device=tree.device) if active is None else active.nonzero().squeeze(-1)
-        path = path_to(leaf[rows], tree.shape[1] // 2)
-        siblings = path[:, 1:] ^ 1
-        rows_of = rows[:, None]
-        with torch.enable_grad():
-            old = tree[rows, path[:, -1]].detach().requires_grad_()
-            beside = tree[rows_of, siblings].detach().requires_grad_()
-            local_query = query[rows].detach().requires_grad_()
-            values = [write(old, local_query)]
-            for level in range(siblings.shape[1], 0, -1):
-                came_from_right = (path[:, level] & 1).bool()[:, None]
-                here, there = values[-1], beside[:, level - 1]
-                left, right = (
-                    torch.where(came_from_right, there, here),
-                    torch.where(came_from_right, here, there),
-                )
-                values.append(join(torch.cat([left, right], -1)))
-            ctx.values = torch.stack(values[::-1], 1)
-        ctx.local = [old, beside, local_query, *parameters]
-        ctx.rows, ctx.path, ctx.siblings = rows, path, siblings
-        ctx.batch, ctx.chain = len(tree), tree.data_ptr()
-        tree[rows_of, path] = ctx.values.detach()
+        ctx.save_for_backward(rows, nodes)
+        tree[rows, nodes] = values
         return tree
 
     @staticmethod
     @once_differentiable
-    def backward(ctx, tree_gradient):
-        if tree_gradient is None:
-            return (None,) * (6 + len(ctx.local) - 3)
-        tree_gradient = _own(ctx, tree_gradient)
-        rows_of = ctx.rows[:, None]
-        # The values on the path were overwritten: their gradient ends here and goes to what made them.
-        above = tree_gradient[rows_of, ctx.path]
-        tree_gradient[rows_of, ctx.path] = 0
-        old, beside, query, parameters = _local_gradients(ctx, [ctx.values], [above], 3)
-        tree_gradient[ctx.rows, ctx.path[:, -1]] += old
-        tree_gradient[rows_of, ctx.siblings] += beside
-        whole_query = query.new_zeros(ctx.batch, query.shape[-1])
-        whole_query[ctx.rows] = query
-        return tree_gradient, None, whole_query, None, None, None, *parameters
+    def backward(ctx, d_tree):
+        if d_tree is None:
+            return None, None, None, None
+        rows, nodes = ctx.saved_tensors
+        if not _is_ours(d_tree, sys.getrefcount(d_tree)):
+            d_tree = d_tree.clone(memory_format=torch.contiguous_format)
+        d_values = d_tree[rows, nodes]
+        d_tree[rows, nodes] = 0
+        return d_tree, None, None, d_values
 
 
-def _own(ctx, tree_gradient: Tensor) -> Tensor:
-    """The gradient tree of this chain of accesses, which alone may be changed in place.
+def _is_ours(gradient: Tensor, references: int) -> bool:
+    """Whether nobody else holds a gradient that came to a backward, so that it may be changed in place.
 
-    What comes from outside is copied once: it may be someone else's, or not have storage of its own.
+    Autograd itself adds gradients up in place by the same rule.
     """
-    if getattr(tree_gradient, "chain", None) != ctx.chain:
-        tree_gradient = tree_gradient.clone(memory_format=torch.contiguous_format)
-        tree_gradient.chain = ctx.chain  # type: ignore[attr-defined]
-    return tree_gradient
+    return gradient.is_contiguous() and _counts(gradient, references) == _counts_of_our_own()
 
 
-def _local_gradients(
-    ctx, outputs: Sequence[Tensor], gradients: Sequence[Tensor], before_parameters: int
-) -> tuple:
-    """Gradients of the path's own graph: each local input's, then the parameters' as one list."""
-    wanted = [tensor for tensor in ctx.local if tensor.requires_grad]
-    found = iter(
-        torch.autograd.grad(
-            outputs, wanted, gradients, retain_graph=True, allow_unused=True, materialize_grads=False
-        )
+def _counts(gradient: Tensor, references: int) -> tuple[int, int, int]:
+    storage = gradient.untyped_storage()
+    uses = gradient._use_count()  # type: ignore[attr-defined]
+    return references, uses, torch._C._storage_Use_Count(storage._cdata)
+
+
+@cache
+def _counts_of_our_own() -> tuple[int, int, int]:
+    """How often a gradient is counted in a backward when nobody else can hold it: found out on a graph of our own."""
+    found: list[tuple[int, int, int]] = []
+
+    class Probe(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, value):
+            return value.clone()
+
+        @staticmethod
+        @once_differentiable
+        def backward(ctx, gradient):
+            found.append(_counts(gradient, sys.getrefcount(gradient)))
+            return torch.zeros_like(gradient)
+
+    with torch.enable_grad(), torch.autograd.set_multithreading_enabled(False):
+        value = torch.zeros(2, 2, device="cpu", dtype=torch.float32, requires_grad=True)
+        torch.autograd.grad(Probe.apply(Probe.apply(value)).sum(), value)
+    return found[-1]
+
+
+def _require_leaves(leaf: Int[Tensor, "*batch"], leaves: int) -> None:
+    require(
+        ((leaf >= 0) & (leaf < leaves)).all(),
+        lambda: f"leaf must be between 0 and {leaves - 1}, got {leaf.min()} … {leaf.max()}",
     )
-    every = [next(found) if tensor.requires_grad else None for tensor in ctx.local]
-    every[:before_parameters] = [
-        torch.zeros_like(tensor) if gradient is None else gradient
-        for tensor, gradient in zip(ctx.local[:before_parameters], every, strict=False)
-    ]
-    return *every[:before_parameters], every[before_parameters:]
+
+
+def require(right: Bool[Tensor, ""], otherwise: Callable[[], str]) -> None:
+    """Refuse bad values where they can be looked at without waiting for a device or breaking a trace."""
+    if torch.compiler.is_compiling() or type(right) not in PLAIN_TENSORS or right.device.type != "cpu":
+        return
+    if torch._C._functorch.peek_interpreter_stack() is None and not bool(right):
+        raise InputError(otherwise())

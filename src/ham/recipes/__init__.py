@@ -11,6 +11,7 @@ from functools import partial
 
 from ham.config import Run
 from ham.core.errors import InputError
+from ham.models.kinds import KINDS
 from ham.recipes import baselines, hard, soft
 
 HARD: dict[str, Callable[[], Run]] = {
@@ -29,13 +30,24 @@ SEQUENCES = ("reverse", "search", "merge", "sort", "add")
 STRUCTURES = ("stack", "queue", "priority_queue")
 """The tasks of Table 2."""
 
+TABLES = {1: SEQUENCES, 2: STRUCTURES}
+
+BY_SUFFIX: dict[str, Callable[[str], Run]] = {
+    "-lstm": baselines.encoder_decoder,
+    "-lstm+a": baselines.attentive,
+    "-dham": lambda task: soft.soft(HARD[task]()),
+}
+"""How the other kinds of models are trained on a task."""
+
 ALL: dict[str, Callable[[], Run]] = {
     **HARD,
     **{
-        f"{task}-dham": partial(lambda task: soft.soft(HARD[task]()), task) for task in SEQUENCES + STRUCTURES
+        f"{task}{kind.suffix}": partial(BY_SUFFIX[kind.suffix], task)
+        for kind in KINDS.values()
+        if kind.suffix
+        for table in kind.tables
+        for task in TABLES[table]
     },
-    **{f"{task}-lstm": partial(baselines.encoder_decoder, task) for task in SEQUENCES},
-    **{f"{task}-lstm+a": partial(baselines.attentive, task) for task in SEQUENCES},
 }
 
 

@@ -2,53 +2,63 @@
 
 from __future__ import annotations
 
-from ham.config import Architecture, Run, Training
+from dataclasses import replace
+
+from ham.config import END, Architecture, Data, Objective, Options, Phase, Run, Schedule
+
+_SEQUENCES = Architecture(hidden=40)
+_STRUCTURES = Architecture(kind="raw-ham", hidden=40)
+_PEERS = Objective(baseline="leave-one-out")
+"""Several sampled runs of each input, each compared with the others."""
 
 
 def reverse() -> Run:
-    return Run("reverse", Architecture(hidden=40), _peers(4, epochs=30, finish=10))
+    return Run(
+        "reverse", _SEQUENCES, data=Data(runs=4), objective=_PEERS, schedule=Schedule(epochs=30, finish=10)
+    )
 
 
 def search() -> Run:
     """One output for each input: runs of one input would only repeat it, so one run each."""
     return Run(
         "search",
-        Architecture(hidden=40),
-        Training(
+        _SEQUENCES,
+        objective=Objective(discount=0.8),
+        schedule=Schedule(finish=30, patience=20),
+        main=Phase(
             learning_rate=3e-3,
             learning_rate_decay=0.98,
-            discount=0.8,
+            reinforce=1.6,
             exploration=1.8e-3,
             exploration_decay=0.94,
-            reinforce=1.6,
-            patience=20,
-            finish=30,
         ),
     )
 
 
 def merge() -> Run:
-    return Run("merge", Architecture(hidden=40), _sequence(4))
+    return _ordered("merge", runs=4)
 
 
 def sort() -> Run:
-    return Run("sort", Architecture(hidden=40), _sequence(8))
+    return _ordered("sort", runs=8)
 
 
-def _sequence(runs: int) -> Training:
+def _ordered(task: str, runs: int) -> Run:
     """Found by a search on Merge: trained on up to 8 leaves, validated on 32."""
-    return _peers(
-        runs,
-        learning_rate=5.5e-3,
-        learning_rate_decay=0.978,
-        discount=0.75,
-        exploration=1.1e-3,
-        exploration_decay=0.945,
-        reinforce=2.8,
-        mix=0.25,
-        finish=25,
-        finish_learning_rate=1.3e-3,
-        patience=20,
+    return Run(
+        task,
+        _SEQUENCES,
+        data=Data(runs=runs, mix=0.25),
+        objective=replace(_PEERS, discount=0.75),
+        schedule=Schedule(finish=25, patience=20),
+        main=Phase(
+            learning_rate=5.5e-3,
+            learning_rate_decay=0.978,
+            reinforce=2.8,
+            exploration=1.1e-3,
+            exploration_decay=0.945,
+        ),
+        end=replace(END, learning_rate=1.3e-3),
     )
 
 
@@ -59,21 +69,17 @@ def add() -> Run:
     """
     return Run(
         "add",
-        Architecture(hidden=40, every=2),
-        _peers(
-            4,
+        replace(_SEQUENCES, every=2),
+        practice=Options(varied=0.6),
+        data=Data(runs=4, threshold=0.03),
+        objective=replace(_PEERS, discount=0.5, pull=1.2e-4),
+        schedule=Schedule(finish=12, patience=20, restart=True),
+        main=Phase(
             learning_rate=3.2e-3,
             learning_rate_decay=0.97,
-            threshold=0.03,
-            restart=True,
-            varied=0.6,
-            pull=1.2e-4,
-            discount=0.5,
+            reinforce=2.3,
             exploration=6e-3,
             exploration_decay=0.94,
-            reinforce=2.3,
-            finish=12,
-            patience=20,
         ),
     )
 
@@ -85,13 +91,18 @@ def sort4() -> Run:
     """
     return Run(
         "sort4",
-        Architecture(size=6, hidden=40),
-        _peers(8, start=2, leaves=8, exploration=3e-3, epochs=60, finish=20),
+        replace(_SEQUENCES, size=6),
+        data=Data(runs=8, start=2, leaves=8),
+        objective=_PEERS,
+        schedule=Schedule(epochs=60, finish=20),
+        main=Phase(exploration=3e-3),
     )
 
 
 def stack() -> Run:
-    return Run("stack", Architecture(kind="raw-ham", hidden=40), _peers(4, epochs=60, finish=30))
+    return Run(
+        "stack", _STRUCTURES, data=Data(runs=4), objective=_PEERS, schedule=Schedule(epochs=60, finish=30)
+    )
 
 
 def queue() -> Run:
@@ -101,8 +112,11 @@ def queue() -> Run:
     """
     return Run(
         "queue",
-        Architecture(kind="raw-ham", hidden=40),
-        _peers(4, epochs=60, finish=30, cramped=0.5, pull=1e-4),
+        _STRUCTURES,
+        practice=Options(cramped=0.5),
+        data=Data(runs=4),
+        objective=replace(_PEERS, pull=1e-4),
+        schedule=Schedule(epochs=60, finish=30),
     )
 
 
@@ -110,11 +124,10 @@ def priority_queue() -> Run:
     """Its decisions stay open while it explores, since any free leaf is as good: a long end phase closes them."""
     return Run(
         "priority_queue",
-        Architecture(kind="raw-ham", hidden=40),
-        _peers(4, learning_rate_decay=0.97, finish=45, finish_decay=0.94),
+        _STRUCTURES,
+        data=Data(runs=4),
+        objective=_PEERS,
+        schedule=Schedule(finish=45),
+        main=Phase(learning_rate_decay=0.97),
+        end=replace(END, learning_rate_decay=0.94),
     )
-
-
-def _peers(runs: int, **changes) -> Training:
-    """Several sampled runs of each input, each compared with the others."""
-    return Training(runs=runs, baseline="leave-one-out", **changes)

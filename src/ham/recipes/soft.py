@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ham.config import Run, Training
+from ham import tasks
+from ham.config import Data, Objective, Optimiser, Options, Phase, Run, Schedule, Soft
+from ham.models.kinds import kind_for
 
 _COMPARING = ("merge", "sort", "priority_queue")
 """Tasks whose turns compare keys, which takes longer to get right: in the searches, 14 to 23% wrong on 16 leaves where
@@ -20,28 +22,17 @@ def soft(hard: Run) -> Run:
     get sure early, right or wrong, and then have no gradient: much exploration at the start keeps them open. Sums are
     as varied as the hard model's.
     """
-    online = hard.model.kind == "raw-ham"
+    online = tasks.get(hard.task).online
+    practice = Options(cramped=0.1) if online else hard.practice
     return Run(
         hard.task,
-        replace(hard.model, soft=True),
-        Training(
-            epochs=36,
-            batches=1000 if hard.task in _COMPARING else 500,
-            validation=2500,
-            learning_rate=4.5e-3,
-            learning_rate_decay=0.96,
-            clip=1.2,
-            threshold=0.25,
-            mix=0.35,
-            pull=6e-4,
-            tree_clip=10.0,
-            in_order=0.8,
-            exploration=5e-3,
-            exploration_decay=0.82,
-            restart=hard.training.restart,
-            varied=hard.training.varied,
-            cramped=0.1 if online else 0.0,
-            finish=10,
-            finish_learning_rate=1e-3,
+        replace(hard.model, kind=kind_for(online, "-dham").name, soft=Soft(tree_clip=10.0, in_order=0.8)),
+        practice=practice,
+        data=Data(
+            batches=1000 if hard.task in _COMPARING else 500, validation=2500, threshold=0.25, mix=0.35
         ),
+        objective=Objective(pull=6e-4),
+        optimiser=Optimiser(clip=1.2),
+        schedule=Schedule(epochs=36, finish=10, restart=hard.schedule.restart),
+        main=Phase(learning_rate=4.5e-3, exploration=5e-3, exploration_decay=0.82),
     )

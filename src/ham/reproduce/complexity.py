@@ -22,10 +22,12 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from ham import ops, recipes, tasks
+from ham.core.seeds import Purpose, generator
 from ham.models import Model
+from ham.models.kinds import KINDS
 
 Growth = Literal["1", "log n", "n"]
-PAPER: dict[str, Growth] = {"lstm": "1", "lstm+a": "n", "lstm+ham": "log n"}
+PAPER: dict[str, Growth] = {name: KINDS[name].timestep for name in ("lstm", "lstm+a", "lstm+ham")}
 TASK = "sort"
 SIZES = tuple(1 << exponent for exponent in range(5, 12))
 SYMBOLS_TO_COUNT = 1, 2
@@ -95,8 +97,7 @@ class Cost:
 def measured(repeats: int = 3) -> Iterator[Cost]:
     """The cost of a timestep of each model of Table 1, as its recipe for Sort builds it."""
     for model in PAPER:
-        name = TASK if model == "lstm+ham" else f"{TASK}-{model}"
-        network = recipes.get(name).model.build(tasks.get(TASK))
+        network = recipes.get(TASK + KINDS[model].suffix).model.build(tasks.get(TASK))
         network.requires_grad_(False)
         counts, times = [], []
         for leaves in SIZES:
@@ -130,7 +131,7 @@ def fit(sizes: Sequence[int], costs: Sequence[int] | Sequence[float]) -> Fit:
 
 
 def _input(leaves: int) -> tuple[torch.Tensor, torch.Tensor]:
-    batch = tasks.get(TASK).sample(np.random.default_rng([0, leaves]), 1, leaves, np.array([leaves]))
+    batch = tasks.get(TASK).sample(generator(Purpose.TEST, 0, leaves), 1, leaves, np.array([leaves]))
     return torch.from_numpy(batch.inputs), torch.from_numpy(batch.lengths)
 
 

@@ -13,8 +13,9 @@ import numpy as np
 from ham import recipes
 from ham.core.files import read_text, write_whole
 from ham.reproduce.publish import seeds_of
-from ham.reproduce.tables import PAPER, Column, Text, by_length, markdown, recipe_of, shipped_models
+from ham.reproduce.tables import PAPER, Text, by_length, markdown, recipe_of, shipped_models
 from ham.runs import RunFolder
+from ham.search.plan import SearchFolder
 from ham.view import plots
 from ham.view.plots import Measured
 
@@ -25,7 +26,7 @@ SEARCHES = Path(__file__).parents[1] / "recipes" / "searches"
 
 def write_document(
     file: Path,
-    pairs: Sequence[tuple[Column, str]],
+    pairs: Sequence[tuple[str, str]],
     tables: Sequence[Text],
     note: str,
     seed: int,
@@ -42,8 +43,8 @@ def write_document(
             curves.setdefault(task, {})[column] = list(by_length(models[name], seed))
             logs.setdefault(task, {})[column] = RunFolder(models[name])
         count(1)
-    soft = [recipes.get(name).training for name in recipes.names() if name.endswith("-dham")]
-    most = max(each.epochs * each.batches for each in soft)
+    soft = [run for name in recipes.names() if (run := recipes.get(name)).model.traits.soft]
+    most = max(run.schedule.epochs * run.data.batches for run in soft)
     parts = [
         "# Results",
         "",
@@ -104,7 +105,7 @@ def length_table(of_task: Mapping[str, list[Measured]]) -> list[str]:
     ]
 
 
-def seed_table(pairs: Sequence[tuple[Column, str]]) -> list[str]:
+def seed_table(pairs: Sequence[tuple[str, str]]) -> list[str]:
     lines = [
         "| model | seeds | test: mean, worst | longer: mean, worst | reach the paper | epochs | minutes |",
         "|---|---|---|---|---|---|---|",
@@ -141,11 +142,11 @@ def time_table(logs: Mapping[str, Mapping[str, RunFolder]]) -> list[str]:
 
 
 def _time_of(folder: RunFolder) -> str:
-    training, metrics = folder.run().training, folder.metrics()
+    data, metrics = folder.run().data, folder.metrics()
     for epoch, record in enumerate(metrics, 1):
-        if record["longest"] == training.leaves and record["error"] <= LEARNED:
-            return f"{epoch * training.batches:,}"
-    return f"not in {len(metrics) * training.batches:,}"
+        if record["longest"] == data.leaves and record["error"] <= LEARNED:
+            return f"{epoch * data.batches:,}"
+    return f"not in {len(metrics) * data.batches:,}"
 
 
 def search_table() -> list[str]:
@@ -156,17 +157,18 @@ def search_table() -> list[str]:
     ]
     spaces: list[str] = []
     for folder in sorted(path.parent for path in SEARCHES.glob("*/results.json")):
-        plan, results = (json.loads(read_text(folder / f"{name}.json")) for name in ("search", "results"))
-        summary, training = results["summary"], plan["base"]["training"]
-        space = "; ".join(f"`{name}` {_range(values)}" for name, values in plan["space"].items())
+        summary = json.loads(read_text(folder / "results.json"))["summary"]
+        plan = SearchFolder(folder).plan()
+        data = plan.base.data
+        space = "; ".join(f"`{name}` {_range(values.to_json())}" for name, values in plan.space.items())
         if space not in spaces:
             spaces.append(space)
         cells = (
             folder.name,
             summary["trials"],
-            f"{training['epochs']} × {training['batches']}",
-            training["train_up_to"] or training["leaves"],
-            training["leaves"],
+            f"{plan.base.schedule.epochs} × {data.batches}",
+            data.train_up_to or data.leaves,
+            data.leaves,
             summary["reached_last_tree"],
             f"{summary['succeeded']} (at most {summary['success_at_most']:g}%)",
             f"{summary['best_error']:.3g}%",
@@ -176,9 +178,7 @@ def search_table() -> list[str]:
     return [*lines, "", *(f"{number}. {space}" for number, space in enumerate(spaces, 1))]
 
 
-def _range(values: Any) -> str:
-    if not isinstance(values, dict):
-        return f"= {values}"
+def _range(values: dict[str, Any]) -> str:
     ((kind, bounds),) = values.items()
     return " or ".join(map(str, bounds)) if kind == "choice" else f"{bounds[0]:g} … {bounds[1]:g} ({kind})"
 

@@ -18,8 +18,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from ham import recipes
 from ham.config import Run
 from ham.core.errors import InputError
@@ -27,7 +25,6 @@ from ham.core.files import read_text, write_whole
 from ham.reproduce.retrain import best_of
 from ham.runs import CHECKPOINT, CONFIG, METRICS, PRETRAINED, RunFolder, load
 from ham.train.evaluate import evaluate_at, lengths_for
-from ham.train.loop import TEST
 
 CARD, SEEDS = "card.md", "seeds.json"
 TIMES_LONGER = (1, 4, 8, 32)
@@ -56,9 +53,8 @@ def of_seed(path: Path, examples: int) -> dict[str, Any]:
     records, kept = RunFolder(path).metrics(), RunFolder(path).kept()
     errors = {}
     for split, times in (("test", 1), ("generalisation", 4)):
-        leaves = times * trained.run.training.leaves
-        rng = np.random.default_rng([TEST, CARD_SEED, leaves])
-        errors[split] = evaluate_at(trained, leaves, examples=examples, rng=rng).error
+        leaves = times * trained.run.data.leaves
+        errors[split] = evaluate_at(trained, leaves, examples=examples, seed=CARD_SEED).error
     return {
         "seed": trained.run.seed,
         "longest": kept["longest"],
@@ -88,9 +84,9 @@ def card(folder: Path, name: str, examples: int) -> str:
         f"- trained by `{command(run, name)}`",
         f"- recipe `{name}`; all settings in `{CONFIG}`, the log in `{METRICS}`",
         f"- seed {run.seed}, the best by validation of {len(seeds)}; all of them in `{SEEDS}`",
-        f"- {len(epochs)} epochs of {run.training.batches} batches of {run.training.batch} in "
+        f"- {len(epochs)} epochs of {run.data.batches} batches of {run.data.batch} in "
         f"{epochs[-1]['seconds']:.0f} s on one core",
-        f"- kept: epoch {kept['epoch']}, chosen by validation on lengths up to {run.training.leaves}: "
+        f"- kept: epoch {kept['epoch']}, chosen by validation on lengths up to {run.data.leaves}: "
         f"error {kept['error']:g}%, cross-entropy {kept['loss']:.2g}",
         f"- {sum(tensor.numel() for tensor in trained.model.parameters()):,} parameters",
         "",
@@ -100,13 +96,11 @@ def card(folder: Path, name: str, examples: int) -> str:
         "|---|---|---|---|---|---|---|",
     ]
     for times in TIMES_LONGER:
-        leaves = times * run.training.leaves
-        rng = np.random.default_rng([TEST, CARD_SEED, leaves])
+        leaves = times * run.data.leaves
         # Who looks at everything every time gets fewer of the longest inputs: as much work as at 4 times.
-        at_everything = run.model.soft or run.model.kind == "lstm+a"
-        fewer = max(times // 4, 1) ** 2 if at_everything else 1
-        score = evaluate_at(trained, leaves, examples=max(examples // fewer, 1), rng=rng)
-        low, high = lengths_for(leaves, run.training.leaves)
+        fewer = max(times // 4, 1) ** 2 if run.model.traits.timestep == "n" else 1
+        score = evaluate_at(trained, leaves, examples=max(examples // fewer, 1), seed=CARD_SEED)
+        low, high = lengths_for(leaves, run.data.leaves)
         low = high if trained.task.online else low
         bounds = " – ".join(f"{bound:.2f}%" for bound in score.interval)
         lines.append(

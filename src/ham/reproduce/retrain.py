@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from ham import recipes
-from ham.config import Run
+from ham.config import Run, changed
 from ham.core.errors import InputError
 from ham.runs import CONFIG, PRETRAINED, RunFolder, quality
 
@@ -87,13 +87,14 @@ def slowness(batches: int = 50) -> float:
 
     shipped = RunFolder(PRETRAINED / CALIBRATION)
     run = shipped.run()
-    last = run.training.leaves
+    last = run.data.leaves
     ends = [record["seconds"] for record in shipped.metrics() if record["longest"] == last]
-    there = float(np.median(np.diff(ends))) / run.training.batches
-    short = replace(run.training, start=last, epochs=1, finish=0, batches=batches, validation=1)
+    there = float(np.median(np.diff(ends))) / run.data.batches
+    data = {"data.start": last, "data.batches": batches, "data.validation": 1}
+    short = changed(run, {**data, "schedule.epochs": 1, "schedule.finish": 0})
     with tempfile.TemporaryDirectory() as path:
         before = time.monotonic()
-        for _ in train(replace(run, training=short), RunFolder(path)):
+        for _ in train(short, RunFolder(path)):
             pass
         return (time.monotonic() - before) / batches / there
 

@@ -8,28 +8,22 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-import numpy as np
-
 from ham import recipes
 from ham.core.errors import InputError
 from ham.core.files import write_whole
+from ham.core.seeds import Purpose, generator
+from ham.models import kinds
 from ham.reproduce.complexity import Cost
 from ham.runs import PRETRAINED, RunFolder, Trained, load, shipped
 from ham.train.evaluate import Score, evaluate_at, wilson
-from ham.train.loop import TEST
 from ham.view.plots import Measured
 
 if TYPE_CHECKING:
     from ham.view.analysis import Finding
 
-Column = Literal["lstm", "lstm+a", "lstm+ham", "raw-ham", "dham"]
 Split = Literal["test", "generalisation"]
 
-TABLE_1, TABLE_2 = recipes.SEQUENCES, recipes.STRUCTURES
-COLUMNS: dict[int, tuple[Column, ...]] = {
-    1: ("lstm", "lstm+a", "lstm+ham", "dham"),
-    2: ("raw-ham", "dham"),
-}
+COLUMNS = {table: tuple(kind.title for kind in kinds.columns(table)) for table in recipes.TABLES}
 SPLITS: tuple[Split, ...] = ("test", "generalisation")
 
 TIMES_LONGER = (1, 2, 4, 8, 16, 32)
@@ -63,7 +57,8 @@ PAPER: dict[tuple[str, str], tuple[float, float]] = {
 class Cell:
     """One number of a table, ours and the paper's; errors in percent."""
 
-    model: Column
+    model: str
+    """Title of its column."""
     task: str
     split: Split
     leaves: int
@@ -90,18 +85,18 @@ def two_digits(percent: float) -> str:
     return f"{rounded:g}"
 
 
-def recipe_of(model: Column, task: str) -> str:
+def recipe_of(model: str, task: str) -> str:
     """The name of the recipe, and of the shipped model, behind a cell."""
-    return task if model in ("lstm+ham", "raw-ham") else f"{task}-{model}"
+    return task + next(kind.suffix for kind in kinds.KINDS.values() if kind.title == model)
 
 
 def wanted(
     table: int | None = None, task: str | None = None, model: str | None = None
-) -> list[tuple[Column, str]]:
+) -> list[tuple[str, str]]:
     """The pairs of model and task that a selection covers."""
     pairs = [
         (column, name)
-        for number, tasks in ((1, TABLE_1), (2, TABLE_2))
+        for number, tasks in recipes.TABLES.items()
         if table in (None, number)
         for name in tasks
         for column in COLUMNS[number]
@@ -118,7 +113,7 @@ def shipped_models() -> dict[str, Path]:
 
 
 def cells(
-    pairs: list[tuple[Column, str]], models: Mapping[str, Path], *, examples: int, seed: int
+    pairs: list[tuple[str, str]], models: Mapping[str, Path], *, examples: int, seed: int
 ) -> Iterator[tuple[str, Split, Cell | None]]:
     """Evaluate the model behind every cell on fresh examples.
 
@@ -152,23 +147,21 @@ def cells(
 
 def score_of(trained: Trained, split: Split, *, examples: int, seed: int) -> tuple[Score, int]:
     """The paper's two protocols: the trained size, and four times that with longer inputs only."""
-    trained_on = trained.run.training.leaves
+    trained_on = trained.run.data.leaves
     leaves = trained_on if split == "test" else 4 * trained_on
-    # The words after the seed keep the examples of different cells apart.
-    rng = np.random.default_rng([TEST, seed, leaves, *trained.task.name.encode()])
-    return evaluate_at(trained, leaves, examples=examples, rng=rng), leaves
+    return evaluate_at(trained, leaves, examples=examples, seed=seed), leaves
 
 
 def by_length(path: Path, seed: int, most: int = SYMBOLS_FOR_A_POINT) -> Iterator[Measured]:
     """Errors of a model on inputs of the trained length and up to 32 times that, on so many examples at most."""
     trained = load(path)
     for times in TIMES_LONGER:
-        leaves = times * trained.run.training.leaves
+        leaves = times * trained.run.data.leaves
         score = evaluate_at(
             trained,
             leaves,
             examples=min(most, max(SYMBOLS_FOR_A_POINT // leaves, 50)),
-            rng=np.random.default_rng([TEST, seed, leaves, *trained.task.name.encode()]),
+            seed=seed,
         )
         yield Measured(leaves, score.error, *score.interval)
 
@@ -189,10 +182,9 @@ def write(folder: Path, found: list[Cell], costs: list[Cost], seed: int) -> None
 def rows(found: list[Cell], table: int, split: Split) -> list[tuple[str, list[Cell | None]]]:
     """A table's rows: each task with its cells in the order of the columns."""
     by_place = {(cell.model, cell.task, cell.split): cell for cell in found}
-    tasks = TABLE_1 if table == 1 else TABLE_2
     return [
         (task, [by_place.get((column, task, split)) for column in COLUMNS[table]])
-        for task in tasks
+        for task in recipes.TABLES[table]
         if any((column, task, split) in by_place for column in COLUMNS[table])
     ]
 
@@ -314,7 +306,7 @@ def write_report(
         run = RunFolder(folder_of_model)
         points = _until_all_wrong(by_length(folder_of_model, seed, found[0].examples))
         measured.setdefault(task, {})[model] = list(points)
-        trained_on.setdefault(task, {})[model] = run.run().training.leaves
+        trained_on.setdefault(task, {})[model] = run.run().data.leaves
         logs.setdefault(task, {})[model] = run.metrics()
         count(1)
     hard = [name for name in shipped() if name in recipes.HARD]
@@ -347,9 +339,8 @@ def analysis(folder: Path, inputs: int = 600) -> Analysed:
     from ham.view.analysis import PAPER_INPUT, decipher, write_figure
 
     trained = load("sort4")
-    leaves = trained.run.training.leaves
-    rng = np.random.default_rng([TEST, 0])
-    questions = rng.integers(0, 16, (inputs, leaves)).tolist()
+    leaves = trained.run.data.leaves
+    questions = generator(Purpose.TEST, 0).integers(0, 16, (inputs, leaves)).tolist()
     finding = decipher(traces(trained, questions, leaves=leaves))
     write_figure(trace(trained, list(PAPER_INPUT), leaves=leaves), finding, folder)
     caption = (

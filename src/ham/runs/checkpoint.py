@@ -14,7 +14,7 @@ from safetensors.torch import save as tensors_to_bytes
 from torch import Tensor
 
 from ham import tasks
-from ham.config import FORMAT, Run
+from ham.config import FORMAT, Run, require_readable
 from ham.core.errors import InputError
 from ham.core.files import read_bytes, read_json, write_whole
 from ham.models import Model
@@ -118,8 +118,6 @@ def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
     except (SafetensorError, ValueError, TypeError, KeyError, RuntimeError, OverflowError) as error:
         raise InputError(f"{path} is damaged or not a safetensors file: {error}") from None
     header = read_json(text, f"the header of {path}").get("__metadata__") or {}
-    if header.get("format") != str(FORMAT):
-        raise InputError(
-            f"{path} has format {header.get('format')!r}; this version of ham reads format {FORMAT}"
-        )
+    version = header.get("format")
+    require_readable(int(version) if version in ("1", "2") else version, str(path))
     return tensors, header

@@ -169,7 +169,7 @@ def _halving(folder: SearchFolder, plan: Plan, done: Sequence[Outcome]) -> Any:
                 folder.trial(trial.config["number"]).end("stopped", result["epoch"])
             return decision
 
-    epochs = max(plan.run(number).training.epochs for number in plan.numbers)
+    epochs = max(plan.run(number).schedule.epochs for number in plan.numbers)
     settings: dict[str, Any] = {
         "time_attr": "epoch",
         "metric": "score",

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from ham import tasks
-from ham.config import FORMAT, Run
+from ham.config import FORMAT, Run, changed, require_readable
 from ham.core.errors import InputError
 from ham.core.files import read_text, write_whole
 from ham.core.tree import capacity_for
@@ -80,8 +80,9 @@ class Plan:
             if run.model not in built:
                 run.model.build(task)
                 built.add(run.model)
-            if (least := capacity_for(task.shortest)) > run.training.leaves:
-                raise InputError(f"{task.name} needs at least {least} leaves, got {run.training.leaves}")
+            task.practised(run.practice)
+            if (least := capacity_for(task.shortest)) > run.data.leaves:
+                raise InputError(f"{task.name} needs at least {least} leaves, got {run.data.leaves}")
 
     def to_json(self) -> str:
         data = {
@@ -99,10 +100,7 @@ class Plan:
     @classmethod
     def from_json(cls, text: str, where: str) -> Plan:
         data = spaces.from_file(text, where)
-        if data.get("format") != FORMAT:
-            raise InputError(
-                f"{where} has format {data.get('format')!r}; this version of ham reads format {FORMAT}"
-            )
+        require_readable(data.get("format"), where)
         kinds = {
             "base": dict,
             "space": dict,
@@ -225,7 +223,7 @@ class Outcome:
     @property
     def reached(self) -> bool:
         """Whether it was validated on the last stage of its curriculum."""
-        return self.best is not None and self.best["longest"] == self.run.training.leaves
+        return self.best is not None and self.best["longest"] == self.run.data.leaves
 
     def succeeded(self, success: float) -> bool:
         return self.best is not None and self.reached and self.best["error"] <= success
@@ -240,8 +238,7 @@ class Outcome:
         if self.status == "finished":
             return self.run
         finish = sum(record["phase"] == "finish" for record in self.records)
-        training = replace(self.run.training, epochs=max(self.epochs, 1), finish=finish)
-        return replace(self.run, training=training)
+        return changed(self.run, {"schedule.epochs": max(self.epochs, 1), "schedule.finish": finish})
 
 
 def ranked(outcomes: Sequence[Outcome]) -> list[Outcome]:

@@ -102,11 +102,11 @@ def in_words(plan: Plan, outcomes: Sequence[Outcome]) -> str:
     if not ended:
         return text
     low, high = found["success_interval"]
-    leaves = plan.base.training.leaves
+    leaves = plan.base.data.leaves
     text += (
         f" {found['succeeded']} of {ended} succeeded ({100 * found['success_rate']:.0f}%, 95% interval "
         f"{100 * low:.0f}–{100 * high:.0f}%), that is validated at {found['success_at_most']:g}% wrong or less "
-        f"on the last tree{f' (n = {leaves})' if 'training.leaves' not in plan.space else ''}."
+        f"on the last tree{f' (n = {leaves})' if 'data.leaves' not in plan.space else ''}."
     )
     if plan.sweep:
         text += (

@@ -2,12 +2,12 @@
 
 In a file a space is JSON, a setting's name and its values:
 
-    {"training.learning_rate": {"log": [1e-3, 1e-2]},
-     "training.discount": {"uniform": [0.5, 1]},
+    {"main.learning_rate": {"log": [1e-3, 1e-2]},
+     "objective.discount": {"uniform": [0.5, 1]},
      "model.hidden": {"choice": [20, 40]},
-     "training.mix": 0.3}
+     "data.mix": 0.3}
 
-and on the command line `--set training.learning_rate=log:1e-3:1e-2`, `=uniform:0.5:1`,
+and on the command line `--set main.learning_rate=log:1e-3:1e-2`, `=uniform:0.5:1`,
 `=choice:20,40` or `=0.3`. A setting with one value is not searched.
 """
 
@@ -24,15 +24,17 @@ from typing import Any
 
 import numpy as np
 
-from ham.config import Architecture, Run, Training
+from ham.config import Options, Run, format_1
 from ham.core.errors import InputError
 from ham.core.files import read_json
+from ham.core.seeds import Purpose, generator
 from ham.tasks import Task
 
-SEARCH = 3
-"""First word of every seed here; those of the training loop are 0 to 2."""
+RUNS, BASELINE = "data.runs", "objective.baseline"
 
-RUNS, BASELINE = "training.runs", "training.baseline"
+FIRST_NAMES = {now: before for before, now in format_1.NAMES.items()}
+"""What settings were called when they were first searched: values are drawn by that name, so that a search draws the
+same trials as ever."""
 
 LARGEST = 1 << 31
 
@@ -86,31 +88,30 @@ Space = dict[str, Range | Choice]
 
 def default_space(base: Run, task: Task) -> Space:
     """What is worth searching for a model: the ranges that `docs/search.md` explains."""
-    settings = base.training
     space: Space = {
-        "training.learning_rate": Range(1e-3, 1e-2, log=True),
-        "training.learning_rate_decay": Range(0.93, 0.99),
-        "training.threshold": Range(0.05, 0.4),
-        "training.mix": Range(0.0, 0.5),
+        "main.learning_rate": Range(1e-3, 1e-2, log=True),
+        "main.learning_rate_decay": Range(0.93, 0.99),
+        "data.threshold": Range(0.05, 0.4),
+        "data.mix": Range(0.0, 0.5),
     }
-    if base.model.kind in ("lstm", "lstm+a"):
+    if not base.model.traits.tree:
         return {**space, "model.cells": Choice((50, 100, 200))}
     space |= {"model.hidden": Choice((20, 40, 60)), "model.depth": Choice((1, 2))}
-    if base.model.kind == "lstm+ham" and task.every is None:
+    if "every" in base.model.traits.settings and task.every is None:
         space["model.every"] = Choice((1, 2))
     exploration: Space = {
-        "training.exploration": Range(3e-4, 5e-3, log=True),
-        "training.exploration_decay": Range(0.9, 0.98),
+        "main.exploration": Range(3e-4, 5e-3, log=True),
+        "main.exploration_decay": Range(0.9, 0.98),
     }
-    if base.model.soft:
+    if not base.model.traits.decides:
         return space | exploration
     return {
         **space,
-        "training.discount": Range(0.6, 1.0),
+        "objective.discount": Range(0.6, 1.0),
         **exploration,
-        "training.reinforce": Range(0.5, 2.5),
-        RUNS: Choice(tuple(runs for runs in (1, 4, 8) if settings.batch % runs == 0)),
-        "training.finish": Choice(tuple({0, settings.epochs // 5})),
+        "main.reinforce": Range(0.5, 2.5),
+        RUNS: Choice(tuple(runs for runs in (1, 4, 8) if base.data.batch % runs == 0)),
+        "schedule.finish": Choice(tuple({0, base.schedule.epochs // 5})),
     }
 
 
@@ -147,11 +148,14 @@ def draw(base: Run, space: Space, seed: int, number: int) -> Run:
 
 
 def with_settings(run: Run, changes: Mapping[str, Value], where: str) -> Run:
-    """The run with some settings changed, each named as in `training.learning_rate`."""
+    """The run with some settings changed, each named as in `main.learning_rate`."""
     data = json.loads(run.to_json())
     for name, value in changes.items():
-        part, _, field = name.partition(".")
-        data[part][field] = value
+        *parts, field = name.split(".")
+        at = data
+        for part in parts:
+            at = at[part]
+        at[field] = value
     try:
         return Run.from_json(json.dumps(data), where)
     except InputError as error:
@@ -160,8 +164,12 @@ def with_settings(run: Run, changes: Mapping[str, Value], where: str) -> Run:
 
 
 def short(name: str) -> str:
-    """A setting's own name; no two of a run's settings share it."""
-    return name.partition(".")[2]
+    """A setting's own name, which only those of the two phases share.
+
+    >>> short("data.mix"), short("model.soft.in_order"), short("end.reinforce")
+    ('mix', 'in_order', 'end.reinforce')
+    """
+    return name if name.startswith("end.") else name.rpartition(".")[2]
 
 
 def shown(value: Value) -> str:
@@ -169,9 +177,11 @@ def shown(value: Value) -> str:
 
 
 def setting(run: Run, name: str) -> Value:
-    """The value of a setting named as in `training.learning_rate`."""
-    part, _, field = name.partition(".")
-    return getattr(getattr(run, part), field)
+    """The value of a setting named as in `main.learning_rate`."""
+    at: Any = run
+    for part in name.split("."):
+        at = at.get(part, 0.0) if isinstance(at, Options) else getattr(at, part)
+    return at
 
 
 def from_file(text: str, where: str) -> dict[str, Any]:
@@ -185,14 +195,14 @@ def from_file(text: str, where: str) -> dict[str, Any]:
 def from_flags(flags: Iterable[str]) -> dict[str, Any]:
     """The same from the command line.
 
-    >>> from_flags(["training.discount=uniform:0.5:1", "model.hidden=choice:20,40", "training.mix=0.3"])
-    {'training.discount': {'uniform': [0.5, 1]}, 'model.hidden': {'choice': [20, 40]}, 'training.mix': 0.3}
+    >>> from_flags(["objective.discount=uniform:0.5:1", "model.hidden=choice:20,40", "data.mix=0.3"])
+    {'objective.discount': {'uniform': [0.5, 1]}, 'model.hidden': {'choice': [20, 40]}, 'data.mix': 0.3}
     """
     given: dict[str, Any] = {}
     for flag in flags:
         name, equals, text = flag.partition("=")
         if not equals or not text:
-            raise InputError(f"--set takes NAME=VALUES, such as training.mix=uniform:0:0.5, got {flag!r}")
+            raise InputError(f"--set takes NAME=VALUES, such as data.mix=uniform:0:0.5, got {flag!r}")
         if name in given:
             raise InputError(f"--set gives {name} twice")
         how, colon, rest = text.partition(":")
@@ -206,9 +216,10 @@ def from_flags(flags: Iterable[str]) -> dict[str, Any]:
 
 
 def from_json(data: Any, where: str) -> Space:
-    """A space that was written by `to_json` of its values."""
+    """A space that was written by `to_json` of its values, by this version or the first."""
     space = {}
-    for name, values in from_file(json.dumps(data), where).items():
+    for given, values in from_file(json.dumps(data), where).items():
+        name = format_1.NAMES.get(given, given)
         parsed = _values(name, values, f"{where}: {name}")
         if not isinstance(parsed, Range | Choice):
             raise InputError(f"{where}: {name} should be a range or a choice, got {values!r}")
@@ -243,14 +254,30 @@ def _values(name: str, values: Any, where: str) -> Range | Choice | Value:
 
 def _type_of(name: str, where: str) -> Any:
     """The type of a setting, from the dataclass that has it."""
-    parts = {"model": Architecture, "training": Training}
-    part, _, field = name.partition(".")
-    if part not in parts:
-        raise InputError(f"{where}: a setting is model.NAME or training.NAME, got {name!r}")
-    kinds = typing.get_type_hints(parts[part])
-    if field not in kinds:
-        raise InputError(f"{where}: {part} has no setting {field!r}; there are {', '.join(kinds)}")
-    return kinds[field]
+    if name in format_1.NAMES:
+        raise InputError(f"{where} is {format_1.NAMES[name]} now")
+    kind: Any = Run
+    parts = name.split(".")
+    for place, part in enumerate(parts):
+        if kind is Options:
+            return float
+        kinds = typing.get_type_hints(kind) if dataclasses.is_dataclass(kind) else {}
+        if part not in kinds or (kind is Run and not _has_parts(kinds[part])):
+            there = ", ".join(kinds) if place else ", ".join(f"{own}.NAME" for own in PARTS)
+            raise InputError(
+                f"{where}: {'.'.join(parts[:place]) or 'a run'} has no setting {part!r}; there are {there}"
+            )
+        kind = kinds[part]
+    if _has_parts(kind):
+        raise InputError(f"{where}: {name} is a part of a run, not a setting")
+    return kind
+
+
+def _has_parts(kind: Any) -> bool:
+    return dataclasses.is_dataclass(kind) or kind is Options
+
+
+PARTS = [name for name, kind in typing.get_type_hints(Run).items() if _has_parts(kind)]
 
 
 def _checked(kind: Any, value: Any, where: str) -> Any:
@@ -288,4 +315,4 @@ def _baseline(runs: Value) -> str:
 
 
 def _generator(seed: int, number: int, name: str) -> np.random.Generator:
-    return np.random.default_rng([SEARCH, seed, number, zlib.crc32(name.encode())])
+    return generator(Purpose.SEARCH, seed, number, zlib.crc32(FIRST_NAMES.get(name, name).encode()))

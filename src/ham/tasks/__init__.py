@@ -2,6 +2,7 @@
 
 from ham.tasks.base import (
     Batch,
+    Practice,
     Task,
     all_in_range,
     bits_of,
@@ -16,6 +17,7 @@ from ham.tasks.registry import get, named, names, register
 
 __all__ = [
     "Batch",
+    "Practice",
     "Task",
     "all_in_range",
     "bits_of",

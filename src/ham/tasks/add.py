@@ -3,15 +3,24 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from ham.core.errors import InputError
-from ham.tasks.base import Batch, Task, ended, pair_of, within
+from ham.tasks.base import Batch, Practice, Task, ended, pair_of, within
 from ham.tasks.registry import register
 
 BIT, PLUS, EQUALS = range(3)
+
+
+@dataclass(frozen=True)
+class AddPractice(Practice):
+    """What Add is trained on."""
+
+    varied: float = 0.0
+    """Share of the questions whose numbers differ in length, and share of those with blank rows among the others, so
+    that the number of digits does not say where each digit is."""
 
 
 @register
@@ -30,6 +39,7 @@ class Add(Task):
     answer_bits = 1
     shortest = 4
     example = "1011 + 110"
+    options = AddPractice
 
     def draw_lengths(self, rng, batch, low, high):
         least, most = max((low - 1) // 2, 1), (high - 2) // 2
@@ -46,19 +56,19 @@ class Add(Task):
             raise InputError(f"add takes an even number of rows, got {lengths[lengths % 2 == 1][0]}")
         return _drawn(rng, n, lengths, first=lengths // 2 - 1, most=n // 2 - 1)
 
-    def practice(self, rng, batch, n, lengths, *, varied=0.0, leaves=None):
+    def practice(self, rng, batch, n, longest, options):
         """A share of the questions splits its digits between the numbers at random, and a share has blank rows.
 
         In `sample` the number of digits says where each digit is. A network learns that by heart, one number of
         digits at a time, unless it is of no use.
         """
-        if not varied:
-            return super().practice(rng, batch, n, lengths, leaves=leaves)
-        lengths = self.fitting(lengths, n)
-        first = np.where(rng.random(batch) < varied, rng.integers(1, lengths - 2), lengths // 2 - 1)
+        if not options.varied:
+            return super().practice(rng, batch, n, longest, options)
+        lengths = self.fitting(self.draw_lengths(rng, batch, 1, longest), n)
+        first = np.where(rng.random(batch) < options.varied, rng.integers(1, lengths - 2), lengths // 2 - 1)
         drawn = _drawn(rng, n, lengths, first=first, most=n - 3)
-        rows = np.where(rng.random(batch) < varied, rng.integers(lengths, n, endpoint=True), lengths)
-        return _spread(rng, drawn, rows)
+        rows = np.where(rng.random(batch) < options.varied, rng.integers(lengths, n, endpoint=True), lengths)
+        return _spread(rng, drawn, rows), n
 
     def solve(self, question):
         total = sum(int(number, 2) for number in question)

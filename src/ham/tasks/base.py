@@ -8,7 +8,8 @@ rows and is what every sampled target must agree with.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
 from functools import cache
 from typing import Any, ClassVar
 
@@ -41,6 +42,19 @@ class Batch:
         )
 
 
+@dataclass(frozen=True)
+class Practice:
+    """How a task's training questions may ask for more than `sample`'s; a task that can has options here.
+
+    Each is a share, and 0 by default.
+    """
+
+    def __post_init__(self) -> None:
+        for name, share in vars(self).items():
+            if not 0 <= share <= 1:
+                raise InputError(f"practice.{name} must lie in 0 … 1, got {share}")
+
+
 class Task(ABC):
     """A family of problems of every size.
 
@@ -64,6 +78,8 @@ class Task(ABC):
     """Rows of the smallest question."""
     example: ClassVar[str] = ""
     """A question as a person would type it."""
+    options: ClassVar[type[Practice]] = Practice
+    """What `practice` can be asked for."""
 
     @property
     def bits(self) -> int:
@@ -97,25 +113,23 @@ class Task(ABC):
     def sample(self, rng: np.random.Generator, batch: int, n: int, lengths: Int[ndarray, "batch"]) -> Batch:
         """Random questions of the given lengths with their targets, for a memory of n leaves."""
 
-    def practice(
-        self,
-        rng: np.random.Generator,
-        batch: int,
-        n: int,
-        lengths: Int[ndarray, "batch"],
-        *,
-        varied: float = 0.0,
-        leaves: int | None = None,
-    ) -> Batch:
-        """What is trained on: `sample`, or questions that ask for more.
+    def practised(self, wanted: Mapping[str, float]) -> Practice:
+        """The options of `practice`, checked."""
+        known = [field.name for field in fields(self.options)]
+        for name in wanted:
+            if name not in known:
+                there = f"there are {', '.join(known)}" if known else "there are none"
+                raise InputError(f"{self.name} has no option practice.{name}; {there}")
+        return self.options(**wanted)
 
-        Of Add's, a share may be `varied`; a data structure's may have to get along with fewer `leaves` than n.
+    def practice(
+        self, rng: np.random.Generator, batch: int, n: int, longest: int, options: Any
+    ) -> tuple[Batch, int]:
+        """A batch to train on, with questions of up to so many rows, and the leaves it is to be answered with.
+
+        It is a `sample` for n leaves, unless the task's options ask for more.
         """
-        if varied:
-            raise InputError(f"training.varied is for add; {self.name} has only one kind of question")
-        if leaves not in (None, n):
-            raise InputError(f"training.cramped is for data structures; {self.name} is none")
-        return self.sample(rng, batch, n, lengths)
+        return self.sample(rng, batch, n, self.draw_lengths(rng, batch, 1, longest)), n
 
     @abstractmethod
     def solve(self, question: Any) -> list:

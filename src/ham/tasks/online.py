@@ -7,16 +7,26 @@ for each "pop". The network answers at every timestep, and only its answers to P
 from __future__ import annotations
 
 from abc import abstractmethod
+from dataclasses import dataclass
 
 import numpy as np
 
 from ham.core.errors import InputError
-from ham.tasks.base import Batch, Task, bits_of, in_range, number_of, within
+from ham.tasks.base import Batch, Practice, Task, bits_of, in_range, number_of, within
 from ham.tasks.text import integer
 
 VALUE_BITS = 5
 PUSH, POP = range(2)
 VALUE = slice(2, 2 + VALUE_BITS)
+
+
+@dataclass(frozen=True)
+class OnlinePractice(Practice):
+    """What a data structure is trained on."""
+
+    cramped: float = 0.0
+    """Share of batches whose memory has half as many leaves as the sequences have operations, so that each leaf is
+    needed: with as many leaves, half of them may be left out and nothing is ever lost."""
 
 
 class Online(Task):
@@ -26,6 +36,7 @@ class Online(Task):
     answer_bits = VALUE_BITS
     ends = False
     online = True
+    options = OnlinePractice
     capacity: int | None = None
     """Elements at which the next operation must be POP."""
     example = "push 4, push 9, pop"
@@ -46,10 +57,10 @@ class Online(Task):
     def sample(self, rng, batch, n, lengths):
         return self._drawn(rng, batch, n, lengths, leaves=n)
 
-    def practice(self, rng, batch, n, lengths, *, varied=0.0, leaves=None):
-        if leaves is None or varied:
-            return super().practice(rng, batch, n, lengths, varied=varied)
-        return self._drawn(rng, batch, n, lengths, leaves=leaves)
+    def practice(self, rng, batch, n, longest, options):
+        leaves = max(n // 2, 1) if options.cramped and rng.random() < options.cramped else n
+        lengths = self.draw_lengths(rng, batch, 1, longest)
+        return self._drawn(rng, batch, n, lengths, leaves=leaves), leaves
 
     def _drawn(self, rng, batch, n, lengths, *, leaves):
         """Questions that never need more than so many leaves, though no leaf is freed."""

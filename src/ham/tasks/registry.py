@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import sys
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import TypeVar
@@ -83,10 +84,11 @@ def _from_file(name: str) -> type[Task]:
     path, _, class_name = name.rpartition(":")
     if not Path(path).is_file():
         raise InputError(f"there is no file {path} to take the task {class_name} from")
-    spec = importlib.util.spec_from_file_location(Path(path).stem, path)
+    # By a name that no other module has: dataclasses and help texts look a class's module up.
+    spec = importlib.util.spec_from_file_location(str(Path(path).absolute()), path)
     assert spec is not None
     assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
+    module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     task = getattr(module, class_name, None)
     if not (isinstance(task, type) and issubclass(task, Task)):

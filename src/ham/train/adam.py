@@ -7,12 +7,14 @@ here than the arithmetic: a native training step takes about two milliseconds.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
+from typing import Any
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from ham.ops import native_for
+from ham.ops import run
 
 MEAN_DECAY, SQUARE_DECAY, EPSILON = 0.9, 0.999, 1e-8
 
@@ -29,30 +31,26 @@ class Adam:
     def step(self, gradient: Float[Tensor, "parameters"], rate: float, *, scale: float = 1.0) -> None:
         """Descend along `scale` times the gradient."""
         self.steps += 1
-        if native_for(self.weights):
-            from ham.ops import native_training
-
-            native_training.adam(
-                self.weights,
-                gradient,
-                self.mean,
-                self.square,
-                scale=scale,
-                rate=rate,
-                mean_decay=MEAN_DECAY,
-                square_decay=SQUARE_DECAY,
-                epsilon=EPSILON,
-                steps=self.steps,
-            )
-            return
-        gradient = gradient * scale
-        self.mean.lerp_(gradient, 1 - MEAN_DECAY)
-        self.square.mul_(SQUARE_DECAY).addcmul_(gradient, gradient, value=1 - SQUARE_DECAY)
-        unbiased = math.sqrt(1 - SQUARE_DECAY**self.steps)
-        root = (self.square.sqrt() / unbiased).add_(EPSILON)
-        self.weights.addcdiv_(self.mean, root, value=-rate / (1 - MEAN_DECAY**self.steps))
+        step = {
+            "scale": scale,
+            "rate": rate,
+            "mean_decay": MEAN_DECAY,
+            "square_decay": SQUARE_DECAY,
+            "epsilon": EPSILON,
+            "steps": self.steps,
+        }
+        run("adam", _step, self.weights, gradient, self.mean, self.square, step)
 
     def restart(self) -> None:
         self.mean.zero_()
         self.square.zero_()
         self.steps = 0
+
+
+def _step(weights: Tensor, gradient: Tensor, mean: Tensor, square: Tensor, step: Mapping[str, Any]) -> None:
+    gradient = gradient * step["scale"]
+    mean.lerp_(gradient, 1 - step["mean_decay"])
+    square.mul_(step["square_decay"]).addcmul_(gradient, gradient, value=1 - step["square_decay"])
+    unbiased = math.sqrt(1 - step["square_decay"] ** step["steps"])
+    root = (square.sqrt() / unbiased).add_(step["epsilon"])
+    weights.addcdiv_(mean, root, value=-step["rate"] / (1 - step["mean_decay"] ** step["steps"]))

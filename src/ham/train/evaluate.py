@@ -13,6 +13,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from ham.core.errors import InputError, NotFinite
+from ham.core.seeds import Purpose, generator
 from ham.core.tree import depth_of
 from ham.models import Model
 from ham.tasks import Task
@@ -82,18 +83,21 @@ def evaluate_at(
     leaves: int,
     *,
     examples: int,
-    rng: np.random.Generator,
+    seed: int,
     lengths: tuple[int, int] | None = None,
     progress: Callable[[int], None] | None = None,
 ) -> Score:
-    """A trained model in a memory of some size, on inputs of the paper's lengths for it or of others."""
+    """A trained model in a memory of some size, on inputs of the paper's lengths for it or of others.
+
+    A seed means the same examples whoever asks: `ham evaluate`, the tables and the models' cards.
+    """
     return evaluate(
         trained.model,
         trained.task,
         leaves=leaves,
-        lengths=lengths or lengths_for(leaves, trained.run.training.leaves),
+        lengths=lengths or lengths_for(leaves, trained.run.data.leaves),
         examples=examples,
-        rng=rng,
+        rng=generator(Purpose.TEST, seed, leaves, trained.task.name),
         progress=progress,
     )
 

@@ -4,22 +4,20 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import Any
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from ham.config import Training
+from ham.config import Run
 from ham.models import HAM, Model, SoftHAM
-from ham.ops import Episode, native_for
+from ham.models.transformations import Join
+from ham.ops import Episode, offer
 from ham.ops.episode import LEAST_ENTROPY
 from ham.train.estimators import LEAST_SQUARE
 from ham.train.flat import FlatParameters
 from ham.train.objective import Examples, objective
-
-if TYPE_CHECKING:
-    from ham.ops import native_recurrent, native_training
 
 
 @dataclass(frozen=True)
@@ -43,17 +41,19 @@ class Cost:
 class Gradient:
     """Computes a model's gradient into its vector, batch after batch."""
 
-    def __init__(self, model: Model, flat: FlatParameters, training: Training):
-        self.model, self.flat, self.training = model, flat, training
-        self._engine: native_training.Gradient | native_recurrent.Gradient | None = None
+    def __init__(self, model: Model, flat: FlatParameters, run: Run):
+        self.model, self.flat, self.run = model, flat, run
+        self._engine: Any = None
+        self._asked = False
         # The loss is a batch's mean; these settings speak of one example's.
-        self.pull = training.pull / training.batch
+        self.pull = run.objective.pull / run.data.batch
         memory = getattr(model, "memory", None)
-        if isinstance(memory, HAM):
+        if isinstance(memory, HAM) and isinstance(memory.join, Join):
             memory.join.pull = self.pull
         self.soft = memory if isinstance(memory, SoftHAM) else None
         if self.soft:
-            self.soft.tree_clip, self.soft.entropy = training.tree_clip / training.batch, training.entropy
+            self.soft.tree_clip = run.model.soft.tree_clip / run.data.batch
+            self.soft.entropy = run.objective.entropy
 
     def of(
         self,
@@ -66,21 +66,16 @@ class Gradient:
     ) -> Cost:
         """Run the batch, with as many timesteps as it has symbols times η."""
         model = self.model
-        if native_for(examples.inputs):
-            from ham.ops import native_recurrent
-
-            engine = self._native()
+        engine = self._in_one_call()
+        if engine is not None and (uniforms.shape[-1] or model.baseline is None):
             given = (examples.inputs, examples.lengths, examples.asked, examples.targets, examples.counted)
-            if isinstance(engine, native_recurrent.Gradient):
+            if model.baseline is None:
                 return Cost(*engine.of(*given))
-            if engine is not None and uniforms.shape[-1]:
-                cost = engine.of(
-                    *given, uniforms, leaves=leaves, reinforce=reinforce, exploration=exploration
-                )
-                return Cost(*cost)
+            cost = engine.of(*given, uniforms, leaves=leaves, reinforce=reinforce, exploration=exploration)
+            return Cost(*cost)
 
         if self.soft:
-            self.soft.exploration = exploration / self.training.batch
+            self.soft.exploration = exploration / self.run.data.batch
         episode = model(
             examples.inputs,
             examples.lengths,
@@ -89,13 +84,13 @@ class Gradient:
             uniforms=uniforms,
             targets=examples.targets,
         )
-        if model.baseline is None and native_for(examples.inputs):
-            return self._of_cross_entropy(episode, examples)
+        if model.baseline is None and (cost := self._of_cross_entropy(episode, examples)):
+            return cost
         terms = objective(
             episode,
             examples,
             model.baseline,
-            self.training,
+            self.run,
             every=model.every,
             reinforce=reinforce,
             exploration=exploration,
@@ -103,14 +98,13 @@ class Gradient:
         norm = self._backward(terms.loss)
         return Cost(float(terms.loss.detach()), terms.cross_entropy, terms.entropy, terms.wrong, norm)
 
-    def _of_cross_entropy(self, episode: Episode, examples: Examples) -> Cost:
-        """For models that decide nothing: by autograd, but for the objective, which is the engine's."""
-        from ham.ops import native_training
-
+    def _of_cross_entropy(self, episode: Episode, examples: Examples) -> Cost | None:
+        """For models that decide nothing: by autograd, but for the objective, which an engine may have."""
         outputs = episode.outputs
-        d_outputs, cross_entropy, wrong = native_training.cross_entropy(
-            outputs.detach(), examples.targets, examples.counted, examples.asked
-        )
+        call = (outputs.detach(), examples.targets, examples.counted, examples.asked)
+        if (found := offer("cross_entropy", *call)) is None:
+            return None
+        d_outputs, cross_entropy, wrong = found
         return Cost(cross_entropy, cross_entropy, 0.0, wrong, self._backward(outputs, d_outputs))
 
     def _backward(self, result: Tensor, gradient: Tensor | None = None) -> float:
@@ -119,31 +113,24 @@ class Gradient:
         result.backward(gradient)
         return float(torch.linalg.vector_norm(self.flat.gradient))
 
-    def _native(self) -> native_training.Gradient | native_recurrent.Gradient | None:
-        """The engine's own gradient, for the models it knows."""
-        if self._engine is None and (sizes := self.model.engine_sizes()) is not None:
-            from ham.ops import native_recurrent, native_training
-
-            vectors = (self.flat.weights, self.flat.gradient)
-            if isinstance(sizes, native_recurrent.Sizes):
-                self._engine = native_recurrent.Gradient(*vectors, sizes)
-            else:
-                options = options_of(self.training)
-                self._engine = native_training.Gradient(*vectors, sizes, self.model.every, options, self.pull)
+    def _in_one_call(self) -> Any:
+        """An engine's own gradient of a whole batch, for the models that it knows."""
+        if not self._asked:
+            call = (self.model, self.flat.weights, self.flat.gradient, self.model.every)
+            self._engine = offer("gradient", *call, options_of(self.run), self.pull)
+            self._asked = True
         return self._engine
 
 
-def options_of(training: Training) -> native_training.Options:
-    """What the engine has to know of the objective."""
-    from ham.ops import native_training
-
-    return native_training.Options(
-        runs=training.runs,
-        reward=training.reward,
-        baseline=training.baseline,
-        normalise=training.normalise,
-        entropy=training.entropy,
-        discount=training.discount,
-        least_entropy=LEAST_ENTROPY,
-        least_square=LEAST_SQUARE,
-    )
+def options_of(run: Run) -> dict[str, Any]:
+    """What an engine has to know of the objective."""
+    return {
+        "runs": run.data.runs,
+        "reward": run.objective.reward,
+        "baseline": run.objective.baseline,
+        "normalise": run.objective.normalise,
+        "entropy": run.objective.entropy,
+        "discount": run.objective.discount,
+        "least_entropy": LEAST_ENTROPY,
+        "least_square": LEAST_SQUARE,
+    }

@@ -8,31 +8,20 @@ no hooks.
 
 from __future__ import annotations
 
-import math
 import time
-from collections.abc import Generator
-from dataclasses import asdict, dataclass, field, replace
-from typing import Any
+from collections.abc import Generator, Iterator
+from dataclasses import asdict, dataclass
 
-import numpy as np
-import torch
-from torch import Tensor
-
-from ham import tasks
-from ham.config import Run, Training, from_dict
-from ham.core.errors import InputError, NotFinite
+from ham.config import Run
+from ham.core.errors import NotFinite
+from ham.core.seeds import Purpose, generator, seed_words
 from ham.core.tree import capacity_for
 from ham.runs import RunFolder
-from ham.train.adam import Adam
-from ham.train.curriculum import Curriculum, stages
+from ham.train.data import draw
 from ham.train.evaluate import Score, evaluate
-from ham.train.flat import FlatParameters
-from ham.train.gradient import Gradient
-from ham.train.objective import Examples
-from ham.train.schedule import Phase, pace, phase_after
-
-TRAINING, VALIDATION, TEST = 0, 1, 2
-"""First word of every seed, so that no example of one kind is ever drawn for another."""
+from ham.train.gradient import Cost, Gradient
+from ham.train.schedule import Pace, pace, phase_after
+from ham.train.state import State
 
 SECONDS_BETWEEN_STATES = 30.0
 BATCHES_BETWEEN_REPORTS = 20
@@ -75,42 +64,19 @@ class Epoch:
     """Time spent training so far."""
 
 
-@dataclass
-class Progress:
-    """Where training stands; all of it goes into the saved state."""
-
-    stage: int = 0
-    """Of the curriculum."""
-    epoch: int = 0
-    batch: int = 0
-    phase: Phase = "main"
-    phase_began: int = 0
-    adam_steps: int = 0
-    averaged_steps: int = 0
-    since_better: int = 0
-    """Epochs since the validation error last improved, or a stage began."""
-    best: list[float] = field(default_factory=lambda: [0.0, -math.inf, -math.inf])
-    """Longest input, minus error, minus loss: compared in this order."""
-    sums: list[float] = field(default_factory=lambda: [0.0] * 4)
-    """Loss, wrong, entropy and gradient norm over the epoch so far."""
-    seconds: float = 0.0
-
-    def fits(self, settings: Training, curriculum: Curriculum) -> bool:
-        """Whether training with these settings can stand here."""
-        counts = (self.epoch, self.phase_began, self.adam_steps, self.averaged_steps, self.since_better)
-        return (
-            0 <= self.stage < len(curriculum.stages)
-            and all(0 <= count < 1 << 53 for count in counts)
-            and self.epoch <= settings.epochs
-            and 0 <= self.batch <= settings.batches
-            and (len(self.best), len(self.sums)) == (3, 4)
-            and not any(map(math.isnan, self.best))
-            and all(map(math.isfinite, (*self.sums, self.seconds)))
-        )
-
-
 class Diverged(NotFinite):
     """The loss stopped being a number."""
+
+
+class _Clock:
+    """Time spent training, over all sittings, and since the state was last saved."""
+
+    def __init__(self, before: float):
+        self.began = self.saved = time.monotonic()
+        self.before = before
+
+    def seconds(self) -> float:
+        return self.before + time.monotonic() - self.began
 
 
 def train(run: Run, folder: RunFolder) -> Generator[Step | Epoch, None, None]:
@@ -119,184 +85,145 @@ def train(run: Run, folder: RunFolder) -> Generator[Step | Epoch, None, None]:
     Yields a `Step` now and then and an `Epoch` after each epoch. The state is saved after every
     epoch, every half minute, and when the generator is closed or interrupted.
     """
-    settings = run.training
-    task = tasks.get(run.task)
-    torch.manual_seed(run.seed)
-    model = run.model.build(task)
-    flat = FlatParameters(model)
-    gradient = Gradient(model, flat, settings)
-    adam = Adam(flat.weights)
-    average = flat.weights.clone()
-    best = average.clone()
-    smallest = max(settings.start, capacity_for(task.shortest))
-    largest = settings.train_up_to or settings.leaves
-    if smallest > largest:
-        raise InputError(f"{task.name} needs at least {smallest} leaves, got {largest}")
-    curriculum = Curriculum(stages(smallest, settings.leaves, settings.growth), settings.threshold)
-    progress = Progress()
-    records: list[dict[str, Any]] = []
-
-    if (saved := folder.read_state()) is not None:
-        tensors, progress = _fitting(saved, flat, folder, settings, curriculum)
-        flat.load(tensors["weights"])
-        average, best = tensors["average"], tensors["best"]
-        adam.mean, adam.square, adam.steps = tensors["mean"], tensors["square"], progress.adam_steps
-        records = folder.metrics()[: progress.epoch]
-        if len(records) < progress.epoch:
-            raise InputError(
-                f"{folder.path} is damaged: {progress.epoch} epochs were trained, {len(records)} are recorded"
-            )
-        curriculum = replace(curriculum, stage=progress.stage)
-
-    def save() -> None:
-        progress.adam_steps = adam.steps
-        tensors = {"weights": flat.weights, "average": average, "best": best}
-        folder.write_state({**tensors, "mean": adam.mean, "square": adam.square}, asdict(progress))
-
-    # False while the weights are ahead of the progress: stopped there, the state on disk is the truth.
-    whole = True
-    saved_at = started = time.monotonic()
-    seconds_before = progress.seconds
+    state = State.of(run, folder)
+    gradient = Gradient(state.model, state.flat, run)
+    clock = _Clock(state.progress.seconds)
     try:
-        while progress.phase != "done":
-            now = pace(settings, progress.phase, progress.epoch, progress.phase_began)
-            while progress.batch < settings.batches:
-                number = progress.epoch * settings.batches + progress.batch
-                rng = np.random.default_rng([TRAINING, run.seed, number])
-                longest = curriculum.draw(rng, settings.mix, largest)
-                slots = leaves = capacity_for(longest)
-                if settings.cramped and rng.random() < settings.cramped:
-                    leaves = max(leaves // 2, 1)
-                inputs = settings.batch // settings.runs
-                lengths = task.draw_lengths(rng, inputs, 1, longest)
-                drawn = task.practice(rng, inputs, slots, lengths, varied=settings.varied, leaves=leaves)
-                examples = Examples.of(drawn.repeat(settings.runs))
-                timesteps = examples.counted.shape[1] * model.every
-                shape = (settings.batch, timesteps, model.decisions(leaves))
-                uniforms = torch.from_numpy(rng.random(shape, dtype=np.float32))
-
-                cost = gradient.of(
-                    examples,
-                    uniforms,
-                    leaves=leaves,
-                    reinforce=now.reinforce,
-                    exploration=now.exploration,
-                )
-                if not cost.finite:
-                    raise Diverged(
-                        f"the loss or its gradient is not finite at batch {number} "
-                        f"(data seed {[TRAINING, run.seed, number]}, {leaves} leaves); "
-                        f"the last good state is in {folder.path}"
-                    )
-                scale = min(1.0, settings.clip / cost.norm) if cost.norm else 1.0
-                whole = False
-                adam.step(flat.gradient, now.learning_rate, scale=scale)
-                progress.averaged_steps += 1
-                # Early on the average must not remember the random start for a thousand batches.
-                decay = min(settings.averaging, progress.averaged_steps / (progress.averaged_steps + 10))
-                average.lerp_(flat.weights, 1 - decay)
-                for place, value in enumerate((cost.cross_entropy, cost.wrong, cost.entropy, cost.norm)):
-                    progress.sums[place] += value
-                progress.batch += 1
-                whole = True
-                progress.seconds = seconds_before + time.monotonic() - started
-                if progress.batch % BATCHES_BETWEEN_REPORTS == 0:
-                    yield Step(progress.epoch, progress.batch, longest, progress.sums[1] / progress.batch)
-                if time.monotonic() - saved_at > SECONDS_BETWEEN_STATES:
-                    save()
-                    saved_at = time.monotonic()
-
-            whole = False
-            score = _validate(model, flat, average, task, run, progress, curriculum.longest)
-            quality = [float(curriculum.longest), -score.error, -score.loss]
-            is_best = quality > progress.best
-            progress.since_better = 0 if quality[:2] > progress.best[:2] else progress.since_better + 1
-            if is_best:
-                progress.best = quality
-                best = average.clone()
-            means = [total / settings.batches for total in progress.sums]
-            progress.seconds = seconds_before + time.monotonic() - started
-            epoch = Epoch(
-                epoch=progress.epoch + 1,
-                phase=progress.phase,
-                longest=curriculum.longest,
-                error=score.error,
-                bit_error=score.bit_error,
-                loss=score.loss,
-                train_loss=means[0],
-                train_error=100 * means[1],
-                entropy=means[2],
-                gradient=means[3],
-                learning_rate=now.learning_rate,
-                exploration=now.exploration,
-                best=is_best,
-                seconds=round(progress.seconds, 1),
-            )
-            records.append(asdict(epoch))
-
-            curriculum = curriculum.after(score.error / 100)
-            grew = curriculum.stage > progress.stage
-            progress.stage = curriculum.stage
-            progress.epoch += 1
-            progress.batch, progress.sums = 0, [0.0] * 4
-            settled = curriculum.complete and progress.since_better >= settings.patience
-            phase = phase_after(settings, progress.phase, progress.phase_began, progress.epoch, settled)
-            if phase != progress.phase or (settings.restart and grew and phase == "main"):
-                progress.phase, progress.phase_began, progress.since_better = phase, progress.epoch, 0
-                flat.load(average)
-                adam.restart()
-
-            if is_best:
-                with flat.borrowed(best):
-                    folder.write_checkpoint(run, model.state_dict())
-            folder.write_metrics(records)
-            save()
-            whole = True
-            saved_at = time.monotonic()
-            yield epoch
+        while (phase := state.progress.phase) != "done":
+            now = pace(run, phase, state.progress.epoch, state.progress.phase_began)
+            yield from _batches(state, gradient, now, clock, folder)
+            yield _end_of_epoch(state, now, clock, folder)
     except (KeyboardInterrupt, GeneratorExit, Diverged):
-        if whole and bool(torch.isfinite(flat.weights).all()):
-            save()
+        if state.saveable:
+            state.save(folder)
         raise
 
 
-def _fitting(
-    saved: tuple[dict[str, Tensor], dict[str, Any]],
-    flat: FlatParameters,
-    folder: RunFolder,
-    settings: Training,
-    curriculum: Curriculum,
-) -> tuple[dict[str, Tensor], Progress]:
-    """A saved state, if it is one of this run's model and can be gone on from."""
-    tensors, values = saved
-    refusal = f"the saved state in {folder.path} is not of the run in its config"
-    shapes = {name: (tensor.dtype, tuple(tensor.shape)) for name, tensor in tensors.items()}
-    own = flat.weights.dtype, tuple(flat.weights.shape)
-    if shapes != dict.fromkeys(("weights", "average", "best", "mean", "square"), own):
-        raise InputError(f"{refusal}: it has tensors {shapes}")
-    for name, tensor in tensors.items():
-        if not torch.isfinite(tensor).all() or (name == "square" and bool((tensor < 0).any())):
-            raise InputError(f"{refusal}: {name} holds values that training cannot make")
-    progress = from_dict(Progress, values, refusal)
-    if not progress.fits(settings, curriculum):
-        raise InputError(f"{refusal}: it stands at {values}")
-    return tensors, progress
+def _batches(state: State, gradient: Gradient, now: Pace, clock: _Clock, folder: RunFolder) -> Iterator[Step]:
+    """Train on what is left of the epoch."""
+    progress, batches = state.progress, state.run.data.batches
+    while progress.batch < batches:
+        number = progress.epoch * batches + progress.batch
+        drawn = draw(state.run, state.task, state.model, state.curriculum, number)
+        cost = gradient.of(
+            drawn.examples,
+            drawn.uniforms,
+            leaves=drawn.leaves,
+            reinforce=now.reinforce,
+            exploration=now.exploration,
+        )
+        if not cost.finite:
+            raise Diverged(
+                f"the loss or its gradient is not finite at batch {number} "
+                f"(data seed {seed_words(Purpose.TRAINING, state.run.seed, number)}, {drawn.leaves} leaves); "
+                f"the last good state is in {folder.path}"
+            )
+        state.whole = False
+        _step(state, cost, now.learning_rate)
+        state.whole = True
+        progress.seconds = clock.seconds()
+        if progress.batch % BATCHES_BETWEEN_REPORTS == 0:
+            yield Step(progress.epoch, progress.batch, drawn.longest, progress.sums[1] / progress.batch)
+        if time.monotonic() - clock.saved > SECONDS_BETWEEN_STATES:
+            state.save(folder)
+            clock.saved = time.monotonic()
 
 
-def _validate(
-    model, flat: FlatParameters, average: Tensor, task, run: Run, progress: Progress, longest: int
-) -> Score:
+def _step(state: State, cost: Cost, learning_rate: float) -> None:
+    """Follow the gradient, clipped, and count the batch."""
+    optimiser, progress = state.run.optimiser, state.progress
+    scale = min(1.0, optimiser.clip / cost.norm) if cost.norm else 1.0
+    state.adam.step(state.flat.gradient, learning_rate, scale=scale)
+    progress.averaged_steps += 1
+    # Early on the average must not remember the random start for a thousand batches.
+    decay = min(optimiser.averaging, progress.averaged_steps / (progress.averaged_steps + 10))
+    state.average.lerp_(state.flat.weights, 1 - decay)
+    for place, value in enumerate((cost.cross_entropy, cost.wrong, cost.entropy, cost.norm)):
+        progress.sums[place] += value
+    progress.batch += 1
+
+
+def _end_of_epoch(state: State, now: Pace, clock: _Clock, folder: RunFolder) -> Epoch:
+    """Validate, keep the weights if they are the best so far, and go on to the next epoch or phase."""
+    state.whole = False
+    score = _validate(state)
+    is_best = _judge(state, score)
+    state.progress.seconds = clock.seconds()
+    epoch = _record(state, score, now, is_best)
+    state.records.append(asdict(epoch))
+    _advance(state, score)
+    if is_best:
+        with state.flat.borrowed(state.best):
+            folder.write_checkpoint(state.run, state.model.state_dict())
+    folder.write_metrics(state.records)
+    state.save(folder)
+    state.whole = True
+    clock.saved = time.monotonic()
+    return epoch
+
+
+def _validate(state: State) -> Score:
     """Error of the averaged weights on fresh examples of the current stage."""
-    rng = np.random.default_rng([VALIDATION, run.seed, progress.epoch])
-    with flat.borrowed(average):
+    longest = state.curriculum.longest
+    with state.flat.borrowed(state.average):
         try:
             return evaluate(
-                model,
-                task,
+                state.model,
+                state.task,
                 leaves=capacity_for(longest),
                 lengths=(1, longest),
-                examples=run.training.validation,
-                rng=rng,
+                examples=state.run.data.validation,
+                rng=generator(Purpose.VALIDATION, state.run.seed, state.progress.epoch),
             )
         except NotFinite as error:
-            raise Diverged(f"validation after epoch {progress.epoch + 1}: {error}") from None
+            raise Diverged(f"validation after epoch {state.progress.epoch + 1}: {error}") from None
+
+
+def _judge(state: State, score: Score) -> bool:
+    """Whether the epoch is the best so far, in which case its weights are kept."""
+    progress = state.progress
+    quality = [float(state.curriculum.longest), -score.error, -score.loss]
+    is_best = quality > progress.best
+    progress.since_better = 0 if quality[:2] > progress.best[:2] else progress.since_better + 1
+    if is_best:
+        progress.best = quality
+        state.best = state.average.clone()
+    return is_best
+
+
+def _record(state: State, score: Score, now: Pace, is_best: bool) -> Epoch:
+    progress = state.progress
+    loss, wrong, entropy, gradient = (total / state.run.data.batches for total in progress.sums)
+    return Epoch(
+        epoch=progress.epoch + 1,
+        phase=progress.phase,
+        longest=state.curriculum.longest,
+        error=score.error,
+        bit_error=score.bit_error,
+        loss=score.loss,
+        train_loss=loss,
+        train_error=100 * wrong,
+        entropy=entropy,
+        gradient=gradient,
+        learning_rate=now.learning_rate,
+        exploration=now.exploration,
+        best=is_best,
+        seconds=round(progress.seconds, 1),
+    )
+
+
+def _advance(state: State, score: Score) -> None:
+    """On to the next epoch, and to longer inputs or another phase where they are due."""
+    progress, schedule = state.progress, state.run.schedule
+    state.curriculum = state.curriculum.after(score.error / 100)
+    grew = state.curriculum.stage > progress.stage
+    progress.stage = state.curriculum.stage
+    progress.epoch += 1
+    progress.batch, progress.sums = 0, [0.0] * 4
+    settled = state.curriculum.complete and progress.since_better >= schedule.patience
+    phase = phase_after(schedule, progress.phase, progress.phase_began, progress.epoch, settled)
+    if phase != progress.phase or (schedule.restart and grew and phase == "main"):
+        state.begin_phase(phase)
+
+
+__all__ = ["Diverged", "Epoch", "Step", "train"]

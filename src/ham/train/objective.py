@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from ham.config import Training
+from ham.config import Run
 from ham.ops import Episode
 from ham.ops.episode import exploration_of
 from ham.tasks import Batch
@@ -59,13 +59,14 @@ def objective(
     episode: Episode,
     examples: Examples,
     baseline: nn.Module | None,
-    training: Training,
+    run: Run,
     *,
     every: int,
     reinforce: float,
     exploration: float,
 ) -> Terms:
     """The loss whose gradient the paper descends, averaged over the batch."""
+    settings = run.objective
     depth = episode.turn_logits.shape[-1]
     counted = examples.counted.to(episode.outputs.dtype)
     log_prob = losses.symbol_log_prob(episode.outputs, examples.targets, counted)
@@ -73,29 +74,29 @@ def objective(
     hits = losses.symbol_hits(episode.outputs.detach(), examples.targets, counted)
     wrong = float((hits < counted).any(-1).to(counted.dtype).mean())
     if depth == 0:
-        weighted = log_prob * losses.weights_in_order(log_prob, training.in_order)
+        weighted = log_prob * losses.weights_in_order(log_prob, run.model.soft.in_order)
         return Terms(-weighted.sum() / len(log_prob), float(cross_entropy.detach()), 0.0, wrong)
 
     time = torch.arange(episode.turn_logits.shape[1])
     ran = (time < (examples.asked * every)[:, None]).to(counted.dtype)
-    rewards = hits if training.reward == "hamming" else log_prob.detach()
-    returns = discounted_returns(rewards, training.discount, every)
+    rewards = hits if settings.reward == "hamming" else log_prob.detach()
+    returns = discounted_returns(rewards, settings.discount, every)
     loss = cross_entropy
-    if training.baseline == "learned":
+    if settings.baseline == "learned":
         assert baseline is not None
         predictions = baseline(episode.queries).squeeze(-1)
         loss = loss + losses.baseline_loss(predictions, returns, ran)
         advantages = returns - predictions.detach()
-    elif training.baseline == "leave-one-out":
-        advantages = returns - leave_one_out(returns, training.runs)
+    elif settings.baseline == "leave-one-out":
+        advantages = returns - leave_one_out(returns, run.data.runs)
     else:
         advantages = returns
-    if training.normalise:
+    if settings.normalise:
         advantages = normalised(advantages, ran)
     entropies = episode.entropies
     loss = loss + reinforce * losses.reinforce_loss(episode.log_probs, advantages, ran)
     if exploration > 0:
-        terms = exploration_of(entropies, training.entropy)
+        terms = exploration_of(entropies, settings.entropy)
         loss = loss + exploration * losses.exploration_loss(terms, ran)
     mean_entropy = (entropies.detach() * ran[..., None]).sum() / (ran.sum() * depth).clamp(min=1)
     return Terms(loss, float(cross_entropy.detach()), float(mean_entropy), wrong)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from ham.config import Training
+from ham.config import Run, Schedule
 
 Phase = Literal["main", "finish", "done"]
 
@@ -19,14 +19,9 @@ class Pace:
     reinforce: float
 
 
-def pace(settings: Training, phase: Phase, epoch: int, began: int) -> Pace:
-    """The pace of an epoch, counted from 0, in a phase that began, or began again, with epoch `began`.
-
-    The end phase does not explore: decisions that are still undecided break long inputs.
-    """
-    if phase == "finish":
-        rate = settings.finish_learning_rate * settings.finish_decay ** (epoch - began)
-        return Pace(rate, 0.0, settings.finish_reinforce)
+def pace(run: Run, phase: Phase, epoch: int, began: int) -> Pace:
+    """The pace of an epoch, counted from 0, in a phase that began, or began again, with epoch `began`."""
+    settings = run.end if phase == "finish" else run.main
     return Pace(
         settings.learning_rate * settings.learning_rate_decay ** (epoch - began),
         settings.exploration * settings.exploration_decay ** (epoch - began),
@@ -34,14 +29,14 @@ def pace(settings: Training, phase: Phase, epoch: int, began: int) -> Pace:
     )
 
 
-def phase_after(settings: Training, phase: Phase, began: int, epochs: int, settled: bool) -> Phase:
+def phase_after(schedule: Schedule, phase: Phase, began: int, epochs: int, settled: bool) -> Phase:
     """The phase that follows after so many epochs.
 
     The main phase ends early when it has settled. The end phase runs its whole course: its errors are
     few and noisy, while decisions go on getting surer.
     """
     if phase == "finish":
-        return "done" if epochs - began >= settings.finish else "finish"
-    if settled or epochs >= settings.epochs - settings.finish:
-        return "finish" if settings.finish else "done"
+        return "done" if epochs - began >= schedule.end_epochs else "finish"
+    if settled or epochs >= schedule.main_epochs:
+        return "finish" if schedule.end_epochs else "done"
     return "main"

@@ -72,7 +72,7 @@ def solve_all(
 
 def memory_for(trained: Trained, length: int) -> int:
     """The smallest memory that holds so many rows and that the model knows from training."""
-    return max(capacity_for(length), trained.run.training.start)
+    return max(capacity_for(length), trained.run.data.start)
 
 
 def _run(trained: Trained, rows: list[np.ndarray], leaves: int) -> list[np.ndarray]:

@@ -61,29 +61,6 @@ struct HamAdam {
   float rate, unbiased_root;  // the learning rate and the root's divisor, both with bias correction
 };
 
-// One access by a controller of the user's own: attend, or update.
-struct HamStep {
-  int64_t count, leaves, width, query, hidden, depth, threads;
-  float pull;                      // update: as in HamEpisode
-  const int64_t* examples;         // which `count` examples take part, or null: all
-  const float* const* parameters;  // attend: SEARCH; update: candidate, gate, JOIN
-  float* tree;                     // [2 leaves][width]
-  const float* queries;            // [query]
-  const float* uniforms;           // attend: [levels]
-  int64_t* leaf;                   // attend writes it, update reads it
-  float* turn_logits;              // [levels]
-  uint8_t* turns;                  // [levels]
-  float* value;                    // [width]
-  float* tape;                     // null: no backward will come
-  float* scratch;
-  // Backward: d_tree is changed in place; either of the next two may be null.
-  float* d_tree;
-  const float* d_turn_logits;
-  const float* d_value;
-  float* d_queries;
-  float* const* d_parameters;
-};
-
 // An LSTM over an example's rows, as many as it has, in one or both directions, from a state of zeros.
 struct HamReader {
   int64_t batch, slots, features, cells, directions, taped, threads;
@@ -140,25 +117,19 @@ struct HamSequence {
 // sizes: floats of tape, of forward's scratch, of backward's scratch.
 void ham_episode_sizes(const HamEpisode*, int64_t* sizes);
 void ham_episode_forward(const HamEpisode*);
-void ham_episode_backward(const HamEpisode*);
+// 0 when done, -1 if the tape is not one that forward wrote.
+int64_t ham_episode_backward(const HamEpisode*);
 
 // The same with soft attention: nothing is decided, so uniforms, turns and their logits must be null;
 // leaf is the likeliest one.
 void ham_soft_sizes(const HamEpisode*, int64_t* sizes);
 void ham_soft_forward(const HamEpisode*);
-void ham_soft_backward(const HamEpisode*);
+int64_t ham_soft_backward(const HamEpisode*);
 
 // 0 when done, -1 if an argument is out of range or not finite, else the floats that the workspace needs.
 int64_t ham_gradient(HamGradient*);
 
 void ham_adam(const HamAdam*);
-
-void ham_attend_sizes(const HamStep*, int64_t* sizes);
-void ham_attend_forward(const HamStep*);
-void ham_attend_backward(const HamStep*);
-void ham_update_sizes(const HamStep*, int64_t* sizes);
-void ham_update_forward(const HamStep*);
-void ham_update_backward(const HamStep*);
 
 void ham_reader_sizes(const HamReader*, int64_t* sizes);
 void ham_reader_forward(const HamReader*);
@@ -176,8 +147,10 @@ int64_t ham_range(const int64_t* values, int64_t count, int64_t low, int64_t hig
 
 // For buffers that are used again and again, or at random places.
 void ham_use_huge_pages(void* buffer, int64_t bytes);
+void ham_release_buffers();
+void ham_fill_with_nan(int64_t fill);
 
-// sizeof of HamEpisode, HamObjective, HamGradient, HamAdam, HamStep, HamReader, HamDecoder and HamSequence:
+// sizeof of HamEpisode, HamObjective, HamGradient, HamAdam, HamReader, HamDecoder and HamSequence:
 // the binding checks them.
 void ham_layout(int64_t* sizes);
 }

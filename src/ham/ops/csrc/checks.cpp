@@ -43,8 +43,7 @@ void ham_layout(int64_t* sizes) {
   sizes[1] = sizeof(HamObjective);
   sizes[2] = sizeof(HamGradient);
   sizes[3] = sizeof(HamAdam);
-  sizes[4] = sizeof(HamStep);
-  sizes[5] = sizeof(HamReader);
-  sizes[6] = sizeof(HamDecoder);
-  sizes[7] = sizeof(HamSequence);
+  sizes[4] = sizeof(HamReader);
+  sizes[5] = sizeof(HamDecoder);
+  sizes[6] = sizeof(HamSequence);
 }

@@ -37,6 +37,12 @@ struct Tape : ControllerTape {
   int64_t* leaf_at(int64_t t) const {
     return reinterpret_cast<int64_t*>(leaf + at(t) * panel_floats(2));
   }
+  bool is_intact(int64_t leaves, int64_t steps) const {
+    for (int64_t t = 0; t < steps; ++t)
+      for (int64_t lane = 0; lane < kLanes; ++lane)
+        if (leaf_at(t)[lane] < leaves || leaf_at(t)[lane] >= 2 * leaves) return false;
+    return true;
+  }
   Descent descent(int64_t t) const {
     int64_t level = at(t) * shape.levels;
     return {nodes + level * panel_floats(shape.width),
@@ -335,7 +341,7 @@ struct Hard {
 using HardEpisode = ham::Episode<ham::Hard>;
 void ham_episode_sizes(const HamEpisode* e, int64_t* sizes) { HardEpisode(*e).sizes(sizes); }
 void ham_episode_forward(const HamEpisode* e) { HardEpisode(*e).forward(); }
-void ham_episode_backward(const HamEpisode* e) { HardEpisode(*e).backward(); }
+int64_t ham_episode_backward(const HamEpisode* e) { return HardEpisode(*e).backward() ? 0 : -1; }
 
 int64_t ham_gradient(HamGradient* g) {
   HamEpisode& e = g->episode;

@@ -46,10 +46,14 @@ class Episode {
     forward(team);
   }
 
-  void backward() {
+  // False, and nothing done, if the tape is not one that forward wrote: it may have been stored and brought back.
+  bool backward() {
+    for (size_t i = 0; i < chunks_.size(); ++i)
+      if (!tape(i).is_intact(e_.leaves, chunks_[i].steps)) return false;
     model_.pack(e_.parameters, e_.scratch);
     Team team(workers_);
     backward(team);
+    return true;
   }
 
   // Both on one team, with what turns results into gradients in between.

@@ -42,6 +42,8 @@ struct Tape : ControllerTape {
     embed_hidden = arena.panels(embeds, h);
   }
 
+  bool is_intact(int64_t, int64_t) const { return true; }  // numbers only, no places
+
   float* tree(int64_t t, int64_t node = 0) const {
     return trees + (at(t) * 2 * shape.leaves + node) * panel_floats(shape.width);
   }
@@ -418,4 +420,4 @@ struct Soft {
 using SoftEpisode = ham::Episode<ham::Soft>;
 void ham_soft_sizes(const HamEpisode* e, int64_t* sizes) { SoftEpisode(*e).sizes(sizes); }
 void ham_soft_forward(const HamEpisode* e) { SoftEpisode(*e).forward(); }
-void ham_soft_backward(const HamEpisode* e) { SoftEpisode(*e).backward(); }
+int64_t ham_soft_backward(const HamEpisode* e) { return SoftEpisode(*e).backward() ? 0 : -1; }

@@ -1,13 +1,12 @@
 // Single accesses, for controllers that live in Python: attend and update, forward and backward.
 
-#include "api.h"
+#include "step.h"
+
 #include "memory.h"
 #include "threads.h"
 
 namespace ham {
 namespace {
-
-enum class Kind { attend, update };
 
 // The access of one chunk of lanes: its tape, then what it needs while it runs.
 struct StepTape {
@@ -65,16 +64,14 @@ struct StepScratch {
   }
 };
 
-Shape shape_of(const HamStep& s) {
-  int64_t levels = 0;
-  while ((int64_t{1} << levels) < s.leaves) ++levels;
-  return {s.leaves, levels, 0, s.width, s.query, s.depth == 2 ? s.hidden : 0, 0, s.depth, false};
+Shape shape_of(const Access& s) {
+  return {s.leaves, s.levels(), 0, s.width, s.query, s.depth == 2 ? s.hidden : 0, 0, s.depth, false};
 }
 
 class Step {
  public:
-  Step(const HamStep& s, Kind kind) : s_(s), kind_(kind), model_(shape_of(s)) {
-    if (kind == Kind::attend) {
+  explicit Step(const Access& s) : s_(s), kind_(s.kind), model_(shape_of(s)) {
+    if (kind_ == Kind::attend) {
       model_.mlp(model_.search, s.width + s.query, 1);
     } else {
       model_.write_layers();
@@ -84,17 +81,26 @@ class Step {
     chunks_ = (s.count + kLanes - 1) / kLanes;
     workers_ = std::max<int64_t>(1, std::min(s.threads, chunks_));
     Arena tape(nullptr), scratch(nullptr);
-    StepTape{}.lay_out(tape, model_, kind);
-    StepScratch{}.lay_out(scratch, model_, kind, false);
+    StepTape{}.lay_out(tape, model_, kind_);
+    StepScratch{}.lay_out(scratch, model_, kind_, false);
     tape_floats_ = tape.used();
     scratch_floats_ = scratch.used();
     gradient_floats_ = (model_.gradient_floats + 15) / 16 * 16;
   }
 
-  void sizes(int64_t* sizes) const {
-    sizes[0] = chunks_ * tape_floats_;
-    sizes[1] = model_.packed_floats + workers_ * scratch_floats_;
-    sizes[2] = sizes[1] + chunks_ * gradient_floats_;
+  AccessSizes sizes() const {
+    int64_t forward = model_.packed_floats + workers_ * scratch_floats_;
+    return {kLanes, tape_floats_, forward, forward + chunks_ * gradient_floats_};
+  }
+
+  // A tape is an ordinary tensor, which hooks may have stored and brought back as they like.
+  bool leaves_are_intact() const {
+    for (int64_t chunk = 0; chunk < chunks_; ++chunk)
+      for (int64_t lane = 0; lane < kLanes; ++lane) {
+        int64_t node = tape_of(chunk).leaves()[lane];
+        if (node < s_.leaves || node >= 2 * s_.leaves) return false;
+      }
+    return true;
   }
 
   void forward() {
@@ -191,7 +197,7 @@ class Step {
     const Shape& shape = model_.shape;
     Forest trees = forest(chunk, scratch, s_.tree);
     for (int64_t lane = 0; lane < kLanes; ++lane)
-      tape.leaves()[lane] = s_.leaves + (lane < trees.active ? s_.leaf[example(chunk, lane)] : 0);
+      tape.leaves()[lane] = s_.leaves + (lane < trees.active ? s_.to_leaf[example(chunk, lane)] : 0);
     gather(tape.input, rows_to_read(trees, tape.leaves()), shape.width);
     gather(tape.input + panel_floats(shape.width),
            rows(chunk, trees, s_.queries, shape.query, trees.zeros), shape.query);
@@ -238,21 +244,21 @@ class Step {
                   tape.pairs, shape.levels);
   }
 
-  const HamStep& s_;
+  const Access& s_;
   Kind kind_;
   Model model_;
   int64_t chunks_, workers_, tape_floats_, scratch_floats_, gradient_floats_;
 };
 
 }  // namespace
+
+AccessSizes sizes_of(const Access& access) { return Step(access).sizes(); }
+void run_forward(const Access& access) { Step(access).forward(); }
+bool run_backward(const Access& access) {
+  Step step(access);
+  if (!step.leaves_are_intact()) return false;
+  step.backward();
+  return true;
+}
+
 }  // namespace ham
-
-using ham::Kind;
-using ham::Step;
-
-void ham_attend_sizes(const HamStep* s, int64_t* sizes) { Step(*s, Kind::attend).sizes(sizes); }
-void ham_attend_forward(const HamStep* s) { Step(*s, Kind::attend).forward(); }
-void ham_attend_backward(const HamStep* s) { Step(*s, Kind::attend).backward(); }
-void ham_update_sizes(const HamStep* s, int64_t* sizes) { Step(*s, Kind::update).sizes(sizes); }
-void ham_update_forward(const HamStep* s) { Step(*s, Kind::update).forward(); }
-void ham_update_backward(const HamStep* s) { Step(*s, Kind::update).backward(); }

@@ -17,9 +17,11 @@ from torch import Tensor
 
 from ham.core.errors import InputError
 from ham.core.tree import depth_of
-from ham.ops import native
-from ham.ops.interface import AdamCall, GradientCall, ObjectiveCall
-from ham.ops.native import Sizes
+from ham.ops.native import layout
+from ham.ops.native.episodes import ENTROPIES
+from ham.ops.native.layout import LARGEST, Sizes, pointer
+from ham.ops.native.library import buffer, loaded
+from ham.ops.native.structures import AdamCall, GradientCall, ObjectiveCall
 
 REWARDS = ("hamming", "log-probability")
 BASELINES = ("none", "learned", "leave-one-out")
@@ -41,7 +43,7 @@ class Options:
     def fill(self, objective: ObjectiveCall) -> None:
         objective.runs, objective.normalise = self.runs, self.normalise
         objective.reward, objective.baseline = REWARDS.index(self.reward), BASELINES.index(self.baseline)
-        objective.entropy, objective.discount = native.ENTROPIES.index(self.entropy), self.discount
+        objective.entropy, objective.discount = ENTROPIES.index(self.entropy), self.discount
         objective.least_entropy, objective.least_square = self.least_entropy, self.least_square
 
 
@@ -56,29 +58,29 @@ class Gradient:
     def __init__(
         self, weights: Tensor, gradient: Tensor, sizes: Sizes, every: int, options: Options, pull: float = 0.0
     ):
-        self.calls = native.library()
+        self.calls = loaded()
         self.sizes, self.every, self.options = sizes, every, options
-        starts = native.starts_of(sizes)
+        starts = layout.starts_of(sizes)
         if weights.numel() != starts[-1] + sizes.query + 1:
             raise InputError(
                 f"the weights must be {starts[-1]} and a baseline of {sizes.query + 1}, got {weights.numel()}"
             )
         for name, vector in (("weights", weights), ("gradient", gradient)):
-            native.check_laid_out(name, vector, (weights.numel(),))
-        if not 1 <= every <= native.LARGEST:
-            raise InputError(f"every must be between 1 and {native.LARGEST:,}, got {every}")
+            layout.check_laid_out(name, vector, (weights.numel(),))
+        if not 1 <= every <= LARGEST:
+            raise InputError(f"every must be between 1 and {LARGEST:,}, got {every}")
         self.held = weights, gradient
         self.call = call = GradientCall()
         for name, value in sizes._asdict().items():
             setattr(call.episode, name, value)
         call.episode.every, call.episode.pull = every, pull
-        self.pointers = [native.pointers_into(vector.data_ptr(), starts) for vector in (weights, gradient)]
+        self.pointers = [layout.pointers_into(vector.data_ptr(), starts) for vector in (weights, gradient)]
         call.episode.parameters, call.episode.d_parameters = self.pointers
         options.fill(call.objective)
         call.objective.head = weights.data_ptr() + 4 * starts[-1]
         call.objective.d_head = gradient.data_ptr() + 4 * starts[-1]
         call.gradient, call.weights = gradient.data_ptr(), gradient.numel()
-        self.workspace = native.Workspace(0)
+        self.workspace = buffer(0)
 
     def of(
         self,
@@ -104,7 +106,7 @@ class Gradient:
         timesteps = symbols * self.every
         slots = leaves if sizes.has_lstm else timesteps
         if inputs.dim() == 3 and inputs.shape[1] != slots:
-            inputs = native.padded(inputs, slots).contiguous()
+            inputs = layout.padded(inputs, slots).contiguous()
         if self.options.baseline == "leave-one-out" and (self.options.runs < 2 or batch % self.options.runs):
             raise InputError(
                 f"leave-one-out needs at least two runs that divide the batch, "
@@ -119,7 +121,7 @@ class Gradient:
             ("uniforms", uniforms, (batch, timesteps, depth_of(leaves)), torch.float32),
         )
         for name, tensor, shape, dtype in given:
-            native.check_laid_out(name, tensor, shape, dtype)
+            layout.check_laid_out(name, tensor, shape, dtype)
         durations = asked * self.every if self.every > 1 else asked
 
         episode, objective = call.episode, call.objective
@@ -131,20 +133,21 @@ class Gradient:
         objective.reinforce, objective.exploration = reinforce, exploration
         needed = self._run()
         if needed > 0:
-            self.workspace = native.Workspace(needed)
+            # The next batch may need a little more.
+            self.workspace = buffer(needed + needed // 4)
             needed = self._run()
         if needed:
-            native.check_range("lengths", lengths, 0, leaves)
-            native.check_range("asked", asked, 0, symbols)
-            native.check_finite("inputs", inputs)
-            native.check_finite("uniforms", uniforms)
+            layout.check_range("lengths", lengths, 0, leaves)
+            layout.check_range("asked", asked, 0, symbols)
+            layout.check_finite("inputs", inputs)
+            layout.check_finite("uniforms", uniforms)
             raise RuntimeError(f"the engine refused a batch for no reason that was found ({needed})")
         if not isfinite(call.terms[0]):
-            native.check_finite("targets", targets)
+            layout.check_finite("targets", targets)
         return (*call.terms, call.norm)
 
     def _run(self) -> int:
-        self.call.workspace, self.call.floats = self.workspace.pointer, self.workspace.floats
+        self.call.workspace, self.call.floats = pointer(self.workspace), self.workspace.numel()
         return self.calls.ham_gradient(ctypes.byref(self.call))
 
 
@@ -158,20 +161,20 @@ def cross_entropy(
     if not (isinstance(outputs, Tensor) and outputs.dim() == 3 and outputs.numel()):
         raise InputError(f"outputs must be [batch, symbols, bits], got {getattr(outputs, 'shape', outputs)}")
     batch, symbols, bits = outputs.shape
-    native.check_laid_out("outputs", outputs, (batch, symbols, bits))
-    native.check_laid_out("targets", targets, (batch, symbols, bits))
-    native.check_laid_out("counted", counted, (batch, symbols), torch.bool)
-    native.check_laid_out("asked", asked, (batch,), torch.int64)
-    native.check_range("asked", asked, 0, symbols)
+    layout.check_laid_out("outputs", outputs, (batch, symbols, bits))
+    layout.check_laid_out("targets", targets, (batch, symbols, bits))
+    layout.check_laid_out("counted", counted, (batch, symbols), torch.bool)
+    layout.check_laid_out("asked", asked, (batch,), torch.int64)
+    layout.check_range("asked", asked, 0, symbols)
     d_outputs, terms = torch.empty_like(outputs), (c_double * 4)()
     call = ObjectiveCall(
         batch=batch, symbols=symbols, bits=bits, timesteps=symbols, every=1,
         outputs=outputs.data_ptr(), targets=targets.data_ptr(), counted=counted.data_ptr(),
         durations=asked.data_ptr(), d_outputs=d_outputs.data_ptr(), terms=ctypes.addressof(terms),
     )  # fmt: skip
-    calls = native.library()
-    scratch = native.Workspace(calls.ham_objective_floats(ctypes.byref(call)))
-    call.scratch = scratch.pointer
+    calls = loaded()
+    scratch = buffer(calls.ham_objective_floats(ctypes.byref(call)))
+    call.scratch = pointer(scratch)
     calls.ham_objective(ctypes.byref(call))
     return d_outputs, terms[1], terms[3]
 
@@ -192,7 +195,7 @@ def adam(
     """Adam's step number `steps`, on a gradient that is scaled first."""
     vectors = {"weights": weights, "gradient": gradient, "mean": mean, "square": square}
     for name, vector in vectors.items():
-        native.check_laid_out(name, vector, (weights.numel(),))
+        layout.check_laid_out(name, vector, (weights.numel(),))
     call = AdamCall(
         weights.numel(),
         *(vector.data_ptr() for vector in vectors.values()),
@@ -204,4 +207,4 @@ def adam(
         rate / (1 - mean_decay**steps),
         sqrt(1 - square_decay**steps),
     )
-    native.library().ham_adam(ctypes.byref(call))
+    loaded().ham_adam(ctypes.byref(call))

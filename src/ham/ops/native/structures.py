@@ -62,20 +62,6 @@ class AdamCall(ctypes.Structure):
     ]
 
 
-class StepCall(ctypes.Structure):
-    """HamStep."""
-
-    _fields_ = [
-        *_fields(c_int64, "count leaves width query hidden depth threads"),
-        *_fields(c_float, "pull"),
-        *_fields(c_void_p, "examples"),
-        *_fields(POINTER(c_void_p), "parameters"),
-        *_fields(c_void_p, "tree queries uniforms leaf turn_logits turns value tape scratch"),
-        *_fields(c_void_p, "d_tree d_turn_logits d_value d_queries"),
-        *_fields(POINTER(c_void_p), "d_parameters"),
-    ]
-
-
 class ReaderCall(ctypes.Structure):
     """HamReader."""
 
@@ -117,7 +103,7 @@ class SequenceCall(ctypes.Structure):
 
 
 CALLS = (
-    *(EpisodeCall, ObjectiveCall, GradientCall, AdamCall, StepCall),
+    *(EpisodeCall, ObjectiveCall, GradientCall, AdamCall),
     *(ReaderCall, DecoderCall, SequenceCall),
 )
 

@@ -1,9 +1,9 @@
 """Builds the C++ engine at first use, for this very CPU, and caches the result.
 
 The cached file's name is a hash of everything the machine code depends on: sources, compiler,
-flags and CPU. The library has a plain C interface and no torch headers, so torch's version is
-not part of it. `$HAM_CACHE` moves the cache, `$CXX` chooses the compiler, and `$HAM_SANITIZE=1`
-asks for a build with the address and undefined-behaviour sanitizers.
+flags, CPU and torch's version, since two of the sources speak to torch in its own language.
+`$HAM_CACHE` moves the cache, `$CXX` chooses the compiler, and `$HAM_SANITIZE=1` asks for a build
+with the address and undefined-behaviour sanitizers.
 """
 
 from __future__ import annotations
@@ -17,16 +17,21 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-SOURCES = Path(__file__).parent / "csrc"
+import torch
+
+SOURCES = Path(__file__).parents[1] / "csrc"
 # No -ffast-math: a NaN or an infinity must come out as one. Fusing multiply-adds is wanted.
 FLAGS: tuple[str, ...] = (
-    *("-O3", "-march=native", "-std=c++17", "-shared", "-fPIC", "-pthread"),
+    *("-O3", "-march=native", "-std=c++17", "-fPIC", "-pthread"),
     *("-ffp-contract=fast", "-fno-math-errno", "-fno-trapping-math"),
 )
+SPEAKS_TORCH = ("binding.cpp", "buffers.cpp")
+"""The sources that include torch's headers: no arithmetic in them, so the compiler need not try hard."""
 SANITIZE = (
     "-O1",
     "-g",
@@ -98,7 +103,7 @@ def _key(version: str, flags: tuple[str, ...]) -> str:
     digest = hashlib.sha256()
     for source in sorted(SOURCES.iterdir()):
         digest.update(source.name.encode() + b"\0" + source.read_bytes() + b"\0")
-    digest.update(repr((version, flags, _cpu())).encode())
+    digest.update(repr((version, flags, _cpu(), torch.__version__)).encode())
     return digest.hexdigest()[:20]
 
 
@@ -116,8 +121,10 @@ def _compile(compiler: str, flags: tuple[str, ...], file: Path) -> float:
     started = time.perf_counter()
     with tempfile.TemporaryDirectory(dir=file.parent) as folder:
         fresh = Path(folder) / file.name
-        sources = sorted(str(source) for source in SOURCES.glob("*.cpp"))
-        _run([compiler, *flags, *sources, "-o", str(fresh)])
+        sources = sorted(SOURCES.glob("*.cpp"), key=lambda source: source.name not in SPEAKS_TORCH)
+        with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
+            objects = list(pool.map(lambda source: _object(compiler, flags, source, Path(folder)), sources))
+        _run([compiler, *flags, "-shared", *objects, *_torch_libraries(), "-o", str(fresh)])
         seconds = time.perf_counter() - started
         note = {"sha256": hashlib.sha256(fresh.read_bytes()).hexdigest(), "seconds": round(seconds, 2)}
         os.replace(fresh, file)
@@ -125,6 +132,24 @@ def _compile(compiler: str, flags: tuple[str, ...], file: Path) -> float:
         note_file.write_text(json.dumps(note))
         os.replace(note_file, file.with_suffix(".json"))
     return seconds
+
+
+def _object(compiler: str, flags: tuple[str, ...], source: Path, folder: Path) -> str:
+    """One source compiled; the slowest come first, so that the last ones do not wait for them alone."""
+    name = str(folder / f"{source.stem}.o")
+    with_torch = _torch_flags() if source.name in SPEAKS_TORCH else ()
+    _run([compiler, *flags, *with_torch, "-c", str(source), "-o", name])
+    return name
+
+
+def _torch_flags() -> tuple[str, ...]:
+    include = Path(torch.__file__).parent / "include"
+    headers = (f"-isystem{include}", f"-isystem{include / 'torch/csrc/api/include'}")
+    return ("-O1", "-std=c++20", f"-D_GLIBCXX_USE_CXX11_ABI={int(torch.compiled_with_cxx11_abi())}", *headers)
+
+
+def _torch_libraries() -> tuple[str, ...]:
+    return (f"-L{Path(torch.__file__).parent / 'lib'}", "-ltorch_cpu", "-lc10")
 
 
 def _seconds_if_intact(file: Path) -> float | None:

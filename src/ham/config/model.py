@@ -1,0 +1,65 @@
+"""Which network, and how wide."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from ham.config.checks import require, require_finite, require_in_range
+from ham.models.kinds import KINDS, Kind, KindName
+
+if TYPE_CHECKING:
+    from ham.models import Model
+    from ham.tasks import Task
+
+
+@dataclass(frozen=True)
+class Soft:
+    """How soft attention is trained."""
+
+    tree_clip: float = 0.0
+    """The largest component of the gradient of an example's tree, at every timestep; 0 is any."""
+    in_order: float = 0.0
+    """A symbol's loss counts e^(−in_order · the losses of all symbols before it). What follows a mistake is read from
+    a memory that the mistake has spoilt, and its gradient is noise."""
+
+    def __post_init__(self) -> None:
+        require_finite(self)
+
+
+@dataclass(frozen=True)
+class Architecture:
+    """Which network, and how wide."""
+
+    kind: KindName = "lstm+ham"
+    """lstm+ham, raw-ham (for data structures), both with soft attention (dham, raw-dham), or a baseline: lstm,
+    lstm+a (with attention)."""
+    cells: int = 20
+    """Size l of the LSTM."""
+    size: int = 20
+    """Width d of a value in the memory."""
+    hidden: int = 20
+    """Hidden width of the memory's networks."""
+    depth: int = 2
+    """Layers of the memory's networks, 1 or 2."""
+    every: int = 1
+    """Memory accesses per output symbol (η); a task may fix it."""
+    soft: Soft = field(default_factory=Soft)
+
+    def __post_init__(self) -> None:
+        require(self.kind in KINDS, f"no model is of kind {self.kind!r}; there are {', '.join(KINDS)}")
+        require_in_range(self, "cells", "size", "hidden", "every")
+        require(self.depth in (1, 2), f"depth must be 1 or 2, got {self.depth}")
+        require(
+            self.traits.soft or not any(vars(self.soft).values()),
+            f"model.soft is for models with soft attention, not for {self.kind}",
+        )
+
+    @property
+    def traits(self) -> Kind:
+        """What is true of every model of its kind."""
+        return KINDS[self.kind]
+
+    def build(self, task: Task) -> Model:
+        """The network for a task, with fresh weights from torch's global generator."""
+        return self.traits.build(task, self)

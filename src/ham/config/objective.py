@@ -1,0 +1,32 @@
+"""What is descended."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from ham.config.checks import require_finite, require_shares
+
+
+@dataclass(frozen=True)
+class Objective:
+    """The terms of the loss, and how REINFORCE estimates its gradient."""
+
+    reward: Literal["hamming", "log-probability"] = "hamming"
+    """What REINFORCE maximises: output bits that are right, or their log-probability."""
+    discount: float = 0.9
+    """Discount γ of later rewards, per timestep."""
+    baseline: Literal["learned", "leave-one-out", "none"] = "learned"
+    """What returns are compared with; leave-one-out needs several runs of each input."""
+    normalise: bool = True
+    """Divide advantages by their root mean square at each timestep."""
+    entropy: Literal["inverse", "negative"] = "inverse"
+    """The exploration term: α/H(p), or the usual −αH(p). With soft attention, of every turn, times the probability
+    of coming to it."""
+    pull: float = 0.0
+    """Weight of h²/2, over the values h that JOIN makes in an example. Without it they grow from level to level, and a
+    tree taller than those trained on looks like none of them."""
+
+    def __post_init__(self) -> None:
+        require_shares(self, "discount")
+        require_finite(self)

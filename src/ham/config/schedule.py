@@ -1,0 +1,73 @@
+"""How long is trained, and at which pace."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ham.config.checks import require, require_finite, require_in_range, require_shares
+
+
+@dataclass(frozen=True)
+class Optimiser:
+    """How a gradient changes the weights."""
+
+    clip: float = 5.0
+    """Largest norm of the gradient."""
+    averaging: float = 0.999
+    """Decay of the moving average of the weights that is evaluated and kept; 0 turns it off."""
+
+    def __post_init__(self) -> None:
+        require_shares(self, "averaging")
+        require_finite(self)
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """How many epochs, in a main phase and in an end phase for exactness, which starts from the averaged weights."""
+
+    epochs: int = 100
+    """Epochs in all, at most."""
+    finish: int = 0
+    """The last of them, which are the end phase; a shorter run still begins with one epoch of the main phase."""
+    patience: int = 10
+    """The main phase ends after so many epochs on the last stage without a lower validation error."""
+    restart: bool = False
+    """Begin the main phase again whenever inputs get longer: from the averaged weights, with its first learning rate
+    and exploration."""
+
+    def __post_init__(self) -> None:
+        require_in_range(self, "epochs", "patience")
+        require(self.finish >= 0, f"finish must not be negative, got {self.finish}")
+
+    @property
+    def end_epochs(self) -> int:
+        """Epochs of the end phase."""
+        return min(self.finish, self.epochs - 1)
+
+    @property
+    def main_epochs(self) -> int:
+        """Epochs of the main phase, at most."""
+        return self.epochs - self.end_epochs
+
+
+@dataclass(frozen=True)
+class Phase:
+    """The pace of a phase: what its first epoch is trained with, and how that falls from epoch to epoch."""
+
+    learning_rate: float = 4e-3
+    """Of Adam, in its first epoch."""
+    learning_rate_decay: float = 0.96
+    """Factor on the learning rate after each epoch."""
+    reinforce: float = 1.0
+    """Weight of the REINFORCE term."""
+    exploration: float = 1.5e-3
+    """Weight α of the exploration term."""
+    exploration_decay: float = 0.95
+    """Factor on α after each epoch."""
+
+    def __post_init__(self) -> None:
+        require_finite(self)
+
+
+END = Phase(learning_rate=1e-3, learning_rate_decay=0.9, reinforce=2.0, exploration=0.0)
+"""The end phase does not explore: decisions that are still undecided break long inputs."""

@@ -1,0 +1,51 @@
+// One access by a controller of the user's own: attend, or update.
+#pragma once
+
+#include <cstdint>
+
+namespace ham {
+
+enum class Kind { attend, update };
+
+// Tensors are contiguous, row-major, float32 unless said otherwise; example first.
+struct Access {
+  Kind kind;
+  int64_t count, leaves, width, query, hidden, depth, threads;
+  float pull = 0.f;                          // update: weight of h^2 / 2 for every value h that JOIN makes
+  const int64_t* examples = nullptr;         // which `count` examples take part, or null: all
+  const float* const* parameters = nullptr;  // attend: SEARCH; update: candidate, gate, JOIN
+  float* tree = nullptr;                     // [2 leaves][width]; attend only reads it
+  const float* queries = nullptr;            // [query]
+  const float* uniforms = nullptr;           // attend: [levels]
+  const int64_t* to_leaf = nullptr;          // update
+  int64_t* leaf = nullptr;                   // attend: where it came to
+  float* turn_logits = nullptr;              // [levels]
+  bool* turns = nullptr;                     // [levels]
+  float* value = nullptr;                    // [width]
+  float* tape = nullptr;                     // null: no backward will come
+  float* scratch = nullptr;
+  // Backward: d_tree is changed in place; either of the next two may be null.
+  float* d_tree = nullptr;
+  const float* d_turn_logits = nullptr;
+  const float* d_value = nullptr;
+  float* d_queries = nullptr;
+  float* const* d_parameters = nullptr;
+
+  int64_t levels() const {
+    int64_t levels = 0;
+    while ((int64_t{1} << levels) < leaves) ++levels;
+    return levels;
+  }
+};
+
+// In floats: a chunk's tape, and both kinds of scratch. They begin at a multiple of 64 bytes.
+struct AccessSizes {
+  int64_t lanes, tape, forward, backward;
+};
+
+AccessSizes sizes_of(const Access&);
+void run_forward(const Access&);
+// False, and nothing done, if the tape is not one that forward wrote.
+bool run_backward(const Access&);
+
+}  // namespace ham

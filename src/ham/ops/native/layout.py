@@ -1,0 +1,218 @@
+"""How the engine sees tensors: what is checked before an address is passed on, and the order of parameters."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from ctypes import c_int64, c_void_p
+from functools import cache
+from itertools import accumulate, pairwise
+from math import prod
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from ham.core.errors import InputError
+from ham.ops.native.library import loaded
+
+
+def pointer(tensor: Tensor | None) -> int | None:
+    """The address of a tensor's numbers. An emptied storage, as sharding leaves them, still has a shape."""
+    if tensor is None:
+        return None
+    address = tensor.data_ptr()
+    if not address and tensor.numel():
+        raise InputError(f"a tensor of shape {tuple(tensor.shape)} has no storage")
+    return address
+
+
+def pointers(tensors: Sequence[Tensor]):
+    return (c_void_p * len(tensors))(*map(pointer, tensors))
+
+
+def check(name: str, tensor: Tensor, shape: tuple[int, ...], dtype: torch.dtype = torch.float32) -> None:
+    if not isinstance(tensor, Tensor):
+        raise TypeError(f"{name} must be a tensor, got {type(tensor).__name__}")
+    if tensor.dtype != dtype:
+        raise TypeError(f"{name} must be {dtype}, got {tensor.dtype}")
+    if tensor.device.type != "cpu":
+        raise InputError(f"{name} must be on the CPU, got {tensor.device}; use the reference backend")
+    if tuple(tensor.shape) != shape:
+        raise InputError(f"{name} must have shape {shape}, got {tuple(tensor.shape)}")
+
+
+def check_laid_out(
+    name: str, tensor: Tensor, shape: tuple[int, ...], dtype: torch.dtype = torch.float32
+) -> None:
+    """Nothing but a tensor that the engine can walk through from its first address on."""
+    if not (
+        isinstance(tensor, Tensor)
+        and tensor.shape == shape
+        and tensor.dtype == dtype
+        and tensor.is_cpu
+        and tensor.is_contiguous()
+        and not tensor.is_neg()
+        and tensor.data_ptr()
+    ):
+        check(name, tensor, shape, dtype)
+        raise InputError(f"{name} must be contiguous and have storage; call .contiguous() on it")
+
+
+def check_finite(name: str, tensor: Tensor) -> None:
+    bad = loaded().ham_first_not_finite(c_void_p(tensor.data_ptr()), c_int64(tensor.numel()))
+    if bad >= 0:
+        raise InputError(f"{name} must be finite, got {tensor.view(-1)[bad].item()} at flat index {bad}")
+
+
+def check_range(name: str, tensor: Tensor, low: int, high: int) -> None:
+    bad = loaded().ham_range(
+        c_void_p(tensor.data_ptr()), c_int64(tensor.numel()), c_int64(low), c_int64(high)
+    )
+    if bad >= 0:
+        raise InputError(f"{name} must be between {low} and {high}, got {tensor.view(-1)[bad].item()}")
+
+
+LARGEST = 1 << 31
+"""Beyond this the engine's products of sizes could leave 64 bits."""
+
+
+class Sizes(NamedTuple):
+    """Widths of a model; `depth` 1 has no hidden layer."""
+
+    bits: int
+    width: int
+    query: int
+    hidden: int
+    outputs: int
+    depth: int
+    has_lstm: bool
+
+
+def mlp_shapes(
+    name: str, inputs: int, outputs: int, hidden: int, depth: int
+) -> list[tuple[str, tuple[int, ...]]]:
+    widths = [inputs, hidden, outputs] if depth == 2 else [inputs, outputs]
+    named: list[tuple[str, tuple[int, ...]]] = []
+    for layer, (before, after) in enumerate(pairwise(widths), 1):
+        named += [(f"{name} weight {layer}", (after, before)), (f"{name} bias {layer}", (after,))]
+    return named
+
+
+Shapes = tuple[tuple[str, tuple[int, ...]], ...]
+
+
+def _memory_shapes(s: Sizes) -> list[tuple[str, tuple[int, ...]]]:
+    return [
+        *mlp_shapes("join", 2 * s.width, s.width, s.hidden, s.depth),
+        *mlp_shapes("search", s.width + s.query, 1, s.hidden, s.depth),
+        *mlp_shapes("candidate", s.width + s.query, s.width, s.hidden, s.depth),
+        *mlp_shapes("gate", s.width + s.query, s.width, s.hidden, s.depth),
+    ]
+
+
+def lstm_ham_sizes(parameters: Sequence[Tensor]) -> Sizes:
+    """The widths of an LSTM+HAM, read off its parameters, which are checked."""
+    depth = depth_from(len(parameters), {16: 1, 26: 2}, "LSTM+HAM")
+    gates, width = matrix("lstm weight_ih", parameters[10 * depth])
+    bits = matrix("embed weight 1", parameters[0])[1]
+    outputs = matrix("output weight", parameters[-2])[0]
+    hidden = parameters[0].shape[0] if depth == 2 else 0
+    sizes = Sizes(bits, width, gates // 4, hidden, outputs, depth, True)
+    check_parameters(parameters, lstm_ham_shapes(sizes))
+    return sizes
+
+
+@cache
+def lstm_ham_shapes(s: Sizes) -> Shapes:
+    return (
+        *mlp_shapes("embed", s.bits, s.width, s.hidden, s.depth),
+        *_memory_shapes(s),
+        ("lstm weight_ih", (4 * s.query, s.width)),
+        ("lstm weight_hh", (4 * s.query, s.query)),
+        ("lstm bias_ih", (4 * s.query,)),
+        ("lstm bias_hh", (4 * s.query,)),
+        ("output weight", (s.outputs, s.query)),
+        ("output bias", (s.outputs,)),
+    )
+
+
+def raw_ham_sizes(parameters: Sequence[Tensor]) -> Sizes:
+    """The widths of a raw HAM, read off its parameters, which are checked."""
+    depth = depth_from(len(parameters), {10: 1, 20: 2}, "raw HAM")
+    first, pair = matrix("join weight 1", parameters[0])
+    width = pair // 2
+    query = matrix("search weight 1", parameters[2 * depth])[1] - width
+    outputs = matrix("output weight", parameters[-2])[0]
+    sizes = Sizes(query, width, query, first if depth == 2 else 0, outputs, depth, False)
+    check_parameters(parameters, raw_ham_shapes(sizes))
+    return sizes
+
+
+@cache
+def raw_ham_shapes(s: Sizes) -> Shapes:
+    return (*_memory_shapes(s), *mlp_shapes("output", s.width, s.outputs, s.hidden, s.depth))
+
+
+def depth_from(count: int, depths: dict[int, int], model: str) -> int:
+    if count not in depths:
+        raise InputError(f"{model} has {' or '.join(map(str, depths))} parameter tensors, got {count}")
+    return depths[count]
+
+
+def matrix(name: str, tensor: Tensor) -> tuple[int, int]:
+    if not isinstance(tensor, Tensor) or tensor.dim() != 2:
+        raise InputError(f"{name} must be a matrix, got {getattr(tensor, 'shape', tensor)}")
+    return tensor.shape[0], tensor.shape[1]
+
+
+def check_parameters(parameters: Sequence[Tensor], shapes: Shapes) -> None:
+    # The usual case in one pass; only what fails it is worth finding out about in detail.
+    if all(
+        isinstance(tensor, Tensor)
+        and tensor.shape == shape
+        and tensor.dtype == torch.float32
+        and tensor.is_contiguous()
+        and tensor.is_cpu
+        for tensor, (_, shape) in zip(parameters, shapes, strict=True)
+    ):
+        return
+    for tensor, (name, shape) in zip(parameters, shapes, strict=True):
+        check(name, tensor, shape)
+        if not tensor.is_contiguous():
+            raise InputError(f"{name} must be contiguous; call .contiguous() on it")
+
+
+@cache
+def starts_of(sizes: Sizes) -> tuple[int, ...]:
+    """Where each parameter starts in a vector of all of them; the last entry is its length."""
+    shapes = lstm_ham_shapes(sizes) if sizes.has_lstm else raw_ham_shapes(sizes)
+    return tuple(accumulate((prod(shape) for _, shape in shapes), initial=0))
+
+
+def pointers_into(address: int, starts: tuple[int, ...]) -> ctypes.Array:
+    """The addresses of the parameters in a vector of float32."""
+    return (c_void_p * (len(starts) - 1))(*[address + 4 * start for start in starts[:-1]])
+
+
+def padded(inputs: Tensor, leaves: int) -> Tensor:
+    """One row for every leaf; as they are, uncopied, where there are as many."""
+    missing = leaves - inputs.shape[1]
+    return nn.functional.pad(inputs, (0, 0, 0, missing)) if missing else inputs
+
+
+def needs_tape(*tensors: Tensor) -> bool:
+    return torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors)
+
+
+def sizes_of(call: ctypes.Structure, name: str) -> tuple[int, int, int]:
+    """Floats of a call's tape, of forward's scratch and of backward's."""
+    sizes = (c_int64 * 3)()
+    getattr(loaded(), f"ham_{name}_sizes")(ctypes.byref(call), sizes)
+    return sizes[0], sizes[1], sizes[2]
+
+
+def aligned(tape: Tensor) -> Tensor:
+    """The engine loads vectors at multiples of their size; what hooks bring back may begin anywhere."""
+    tape = tape.contiguous()
+    return tape.clone() if tape.data_ptr() % 64 else tape

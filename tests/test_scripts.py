@@ -1,0 +1,67 @@
+"""Every script in benchmarks/ and examples/ runs: small, each in a process of its own, as a user starts it."""
+
+import importlib.util
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+
+SMALL = {
+    "benchmarks/compile_peer.py": """
+        script.torch.compile = lambda step, fullgraph: step  # compiling takes minutes
+        script.main(leaves=2, batch=2, batches=1, repetitions=1)""",
+    "benchmarks/complexity.py": """
+        script.EXPONENTS = script.PLAIN_EXPONENTS = range(1, 4, 2)
+        script.ACCESSES = 4
+        page = script.Path("page.md")
+        page.write_text("before <!-- measured -->\\nold<!-- /measured --> after")
+        script.DOCUMENT, script.FIGURE = page, page.with_suffix(".svg")
+        sys.argv = ["complexity.py"]
+        script.main()
+        assert "| 2^3 |" in page.read_text() and page.with_suffix(".svg").exists()""",
+    "benchmarks/jax_peer.py": """
+        from ham.bench import peers
+        from ham.bench.work import Trainer, Work
+        work = Work.draw(script.np.random.default_rng(0), 2, 2)
+        (step,) = peers.jax_job(script, [work])
+        print(step())""",
+    "benchmarks/models.py": """
+        script.MODELS, script.BATCHES = ("sort", "queue-dham"), 1
+        script.main()""",
+    "benchmarks/soak.py": """
+        script.BATCHES = {"native": 4, "reference": 4}
+        sys.argv = ["soak.py", "--batches", "12"]
+        assert script.main() == 0""",
+    "examples/controllers.py": "script.main(steps=3)",
+    "examples/emptiness.py": "script.main()",
+    "examples/maximum.py": """
+        import numpy
+        task = script.Maximum()
+        assert task.sample(numpy.random.default_rng(0), 2, 4, numpy.array([4, 2])).counted.any()
+        print(task.solve([3, 9, 4]))""",
+}
+NEEDS = {"benchmarks/jax_peer.py": "jax", "benchmarks/complexity.py": "matplotlib"}
+
+
+def test_every_script_is_among_them():
+    there = {
+        str(path.relative_to(ROOT))
+        for name in ("benchmarks", "examples")
+        for path in (ROOT / name).glob("*.py")
+    }
+    assert there == SMALL.keys()
+
+
+@pytest.mark.parametrize("script", SMALL)
+def test_it_runs(script, tmp_path):
+    if (package := NEEDS.get(script)) and importlib.util.find_spec(package) is None:
+        pytest.skip(f"{package} is not installed")
+    path = ROOT / script
+    body = "\n".join(line.strip() for line in SMALL[script].splitlines())
+    code = f"import sys; sys.path.insert(0, {str(path.parent)!r}); import {path.stem} as script\n{body}\n"
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout
