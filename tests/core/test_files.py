@@ -97,7 +97,7 @@ def test_every_file_is_written_whole():
         if other_ways.search(line)
     }
     assert {line.partition(":")[0] for line in found} == {
-        "ops/compiler.py",  # inside a folder of its own
+        "ops/native/compiler.py",  # inside a folder of its own
         "reproduce/retrain.py",  # the log
         "view/drawing.py",  # into memory
     }, found

@@ -152,3 +152,29 @@ def test_a_matplotlibrc_in_the_current_folder_is_not_obeyed(tmp_path):
     assert done.stdout == f"10.0 {tmp_path.name}\n"
     assert (tmp_path / "plot.svg").is_file()
     assert not (tmp_path / "ran").exists()
+
+
+def test_figures_leave_the_backend_alone_and_show_themselves():
+    """In a process of its own, where nothing else has imported pyplot."""
+    code = """
+import sys, matplotlib
+from matplotlib.figure import Figure
+from ham.view.plots import Measured, entropy, error_by_length, learning
+matplotlib.use = None
+record = {"epoch": 1, "error": 1.0, "train_error": 2.0, "longest": 4, "entropy": 0.1}
+points = {"sort": [Measured(4, 0.0, 0.0, 0.2), Measured(1024, 1.0, 0.5, 2.0)]}
+for figure in (learning({"a": [record]}), entropy({"a": [record]}), error_by_length(points, {"sort": 4})):
+    assert isinstance(figure, Figure)
+    assert figure._repr_png_().startswith(b"\\x89PNG")
+assert "matplotlib.pyplot" not in sys.modules
+"""
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=120)
+
+
+def test_a_size_plot_has_every_size_and_the_ring_it_announces():
+    points = {"sort": [Measured(size, 1.0, 0.5, 2.0) for size in (32, 64, 1024)]}
+    axes = error_by_length(points, {"sort": 32}).axes[0]
+    assert [label.get_text() for label in axes.get_xticklabels()] == ["32", "64", "1,024"]
+    rings = [line for line in axes.lines if line.get_fillstyle() == "none" and line.get_marker() == "o"]
+    assert [line.get_xdata().tolist() for line in rings] == [[32]]
+    assert "ring" in axes.get_xlabel()

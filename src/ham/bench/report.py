@@ -10,7 +10,7 @@ from ham.bench.measure import Measured
 from ham.bench.work import BATCH
 from ham.core.errors import InputError
 from ham.core.files import write_whole
-from ham.view.drawing import drawn, matplotlib
+from ham.view.drawing import blank, drawn, matplotlib
 
 BEGIN, END = "<!-- measured by ham bench -->", "<!-- end of what was measured -->"
 PAGE, PLOT = "performance.md", "performance.svg"
@@ -156,10 +156,8 @@ def _draw(found: Measured, file: Path) -> bool:
         rc_context = matplotlib().rc_context
     except InputError:
         return False
-    from matplotlib.figure import Figure
-
     with rc_context({"svg.hashsalt": "ham", "svg.fonttype": "none", "font.size": 9}):
-        figure = Figure(figsize=(9, 3.8), layout="constrained")
+        figure = blank(9.0, 3.8)
         training, access = figure.subplots(1, 2)
         for name, title in TITLES.items():
             if times := found.steps[name]:

@@ -90,7 +90,7 @@ def reproduce(
         raise InputError(f"no model is shipped for these cells: {', '.join(sorted(missing))}")
     costs = _complexity() if table != 2 and task is None and model is None else []
     note = (
-        f"Errors in percent of whole sequences, with their 95% interval, on {examples} fresh examples a cell "
+        f"Errors in percent of whole sequences, with their 95% interval, on {examples:,} fresh examples a cell "
         f"(seed {seed})."
     )
     print(f"{note}\n")
@@ -105,7 +105,9 @@ def reproduce(
     if importlib.util.find_spec("matplotlib") is None:
         print("Plots and the page need matplotlib: pip install 'ham-memory[view]'.")
     else:
-        print(f"To look at: {visible(tables.write_report(out, found, texts, models, note))}")
+        with terminal.counting("sizes", len(found) // len(tables.SPLITS)) as count:
+            report = tables.write_report(out, found, texts, models, note, seed, count)
+        print(f"To look at: {visible(report)}")
     if document is not None:
         from ham.reproduce.document import write_document
 

@@ -16,7 +16,7 @@ from ham.core.text import markdown_code, markdown_text, shell_word
 from ham.search.plan import Outcome, Plan, SearchFolder, ranked
 from ham.search.space import Choice, Range, setting, short, shown
 from ham.train.evaluate import wilson
-from ham.view.drawing import drawn, matplotlib
+from ham.view.drawing import blank, drawn, matplotlib
 
 BEST, RESULTS, FIGURE = "best.json", "results.json", "search.png"
 MOST_SHOWN = 10
@@ -121,9 +121,7 @@ def in_words(plan: Plan, outcomes: Sequence[Outcome]) -> str:
 
 def figure(path: Path, plan: Plan, outcomes: Sequence[Outcome]) -> bool:
     """Error over each setting that was searched, coloured by the tree reached; whether there was any."""
-    matplotlib()
-    from matplotlib import colormaps
-    from matplotlib.figure import Figure
+    colormaps = matplotlib().colormaps
     from matplotlib.ticker import NullFormatter
 
     measured = [outcome for outcome in outcomes if outcome.best is not None]
@@ -132,7 +130,7 @@ def figure(path: Path, plan: Plan, outcomes: Sequence[Outcome]) -> bool:
         return False
     columns = min(3, len(names))
     rows = math.ceil(len(names) / columns)
-    page = Figure(figsize=(4 * columns, 3 * rows), layout="constrained")
+    page = blank(4.0 * columns, 3.0 * rows)
     axes = page.subplots(rows, columns, squeeze=False, sharey=True).flat
     stages = sorted({outcome.best["longest"] for outcome in measured if outcome.best})
     colours = colormaps["viridis_r"](np.linspace(0.15, 1, len(stages)))

@@ -164,6 +164,7 @@ def portable(trained: Trained) -> dict[str, Any]:
         "kind": trained.run.model.kind,
         "every": trained.model.every,
         "smallest": trained.run.data.start,
+        "trained_on": trained.run.data.leaves,
         "shapes": {name: list(array.shape) for name, array in weights.items()},
         "weights": base64.b64encode(b"".join(array.tobytes() for array in weights.values())).decode(),
     }

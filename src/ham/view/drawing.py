@@ -6,10 +6,13 @@ import sys
 from contextlib import chdir
 from io import BytesIO
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ham.core.errors import InputError
 from ham.core.text import visible
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 
 def matplotlib() -> Any:
@@ -24,12 +27,16 @@ def matplotlib() -> Any:
     return matplotlib
 
 
-def pyplot() -> Any:
-    """Its state of figures, without a screen."""
-    matplotlib().use("Agg")
-    import matplotlib.pyplot as plt
+def blank(width: float, height: float) -> Figure:
+    """A figure without pyplot: it chooses no backend, opens no window, and shows itself in a notebook."""
+    matplotlib()
+    from matplotlib.figure import Figure
 
-    return plt
+    class Shown(Figure):
+        def _repr_png_(self) -> bytes:
+            return drawn(self, "png")
+
+    return Shown(figsize=(width, height), layout="constrained")
 
 
 def label(name: object) -> str:
@@ -42,7 +49,7 @@ def label(name: object) -> str:
     return f" {shown}" if shown.startswith("_") else shown
 
 
-def drawn(figure: Any, kind: str, **more: Any) -> bytes:
+def drawn(figure: Figure, kind: str, **more: Any) -> bytes:
     """A figure as the bytes of a file."""
     data = BytesIO()
     figure.savefig(data, format=kind, **more)
