@@ -28,8 +28,12 @@ def bench(
         out: folder for performance.md and performance.svg; by default docs of ham's repository,
             unless only a part is measured.
     """
+    from ham.core.tree import depth_of
+
     if sizes == ():
         raise InputError("--sizes needs at least one number of leaves, such as --sizes 32")
+    for leaves in sizes or ():
+        depth_of(leaves)
     for file in (json, out):
         if file is not None and not file.absolute().parent.is_dir():
             raise InputError(f"there is no folder {file.absolute().parent} for {file.name}")

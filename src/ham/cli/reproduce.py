@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 else:
     Column = Literal[COLUMNS]
 
+MOST_SEEDS = 1000
 TRAINING = "training"
 """Folder of the runs of `--train`, in that of the results."""
 
@@ -155,8 +156,8 @@ def _trained(pairs: Sequence[tuple[str, str]], seeds: int, folder: Path, workers
     from ham.reproduce.tables import recipe_of
     from ham.runs import RunFolder
 
-    if seeds < 1:
-        raise InputError(f"seeds must be at least 1, got {seeds}")
+    if not 1 <= seeds <= MOST_SEEDS:
+        raise InputError(f"seeds must lie in 1 … {MOST_SEEDS:,}, got {seeds:,}")
     jobs = retrain.jobs([recipe_of(model, task) for model, task in pairs], range(seeds), folder)
     todo = [job for job in jobs if not job.done]
     if todo:

@@ -37,6 +37,7 @@ FIRST_RUNG = 0.1
 """Share of its epochs that every trial gets."""
 SECONDS_FOR_THE_LAST_OWNER = 60.0
 SECONDS_TO_ANSWER = 10.0
+MOST_WORKERS = 1000
 LONGEST_TEMPORARY = 30
 """Characters of the folder for temporary ones: the names of Ray's sockets, 70 more, must stay below 108."""
 OBJECT_STORE = 100 << 20
@@ -55,8 +56,8 @@ class Resources:
 
     def __post_init__(self) -> None:
         for name, value in (("workers", self.workers), ("cores", self.cores)):
-            if value is not None and value < 1:
-                raise InputError(f"{name} must be at least 1, got {value}")
+            if value is not None and not 1 <= value <= MOST_WORKERS:
+                raise InputError(f"{name} must lie in 1 … {MOST_WORKERS:,}, got {value:,}")
         if self.hours is not None and not 0 < self.hours < 10_000:
             raise InputError(f"hours must be above 0 and below 10,000, got {self.hours}")
         if self.address is not None and self.address.startswith("ray://"):
@@ -237,7 +238,7 @@ def connected(resources: Resources) -> Iterator[None]:
         # Ray lets its workers import what lies in the current folder, and that may be a stranger's.
         with chdir(private):
             if resources.address is None:
-                ray.init(address="local", _temp_dir=private, **quiet)
+                _start(ray, private, quiet)
             else:
                 _join(ray, resources.address, quiet)
         try:
@@ -253,6 +254,13 @@ def _private_folder() -> Iterator[str]:
     short = usual if len(usual) <= LONGEST_TEMPORARY else "/tmp"
     with tempfile.TemporaryDirectory(prefix="ham-", dir=short, ignore_cleanup_errors=True) as folder:
         yield folder
+
+
+def _start(ray: Any, folder: str, quiet: dict[str, Any]) -> None:
+    try:
+        ray.init(address="local", _temp_dir=folder, **quiet)
+    except Exception as error:  # Ray has no type of its own for this
+        raise InputError(f"Ray could not be started on this machine: {error}") from None
 
 
 def _join(ray: Any, address: str, quiet: dict[str, Any]) -> None:
