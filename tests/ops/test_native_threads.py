@@ -31,10 +31,10 @@ def threads(plain_pytorch):
     torch.set_num_threads(before)
 
 
-def models(kind: str, task: str, soft: bool = False) -> list[torch.nn.Module]:
+def models(kind: str, task: str) -> list[torch.nn.Module]:
     """A model for each caller."""
     torch.manual_seed(0)
-    return [Architecture(kind=kind, soft=soft).build(tasks.get(task)) for _ in range(CALLERS)]
+    return [Architecture(kind=kind).build(tasks.get(task)) for _ in range(CALLERS)]
 
 
 def memories(different: int) -> list[torch.nn.Module]:
@@ -71,7 +71,7 @@ def accesses(memory: torch.nn.Module, given: torch.Generator) -> list[Tensor]:
 
 WORK = {
     "episodes of LSTM+HAM": (episodes, lambda: models("lstm+ham", "reverse")),
-    "episodes with soft attention": (episodes, lambda: models("lstm+ham", "reverse", soft=True)),
+    "episodes with soft attention": (episodes, lambda: models("dham", "reverse")),
     "sequences": (episodes, lambda: models("lstm+a", "reverse")),
     "accesses": (accesses, lambda: memories(CALLERS)),
     "accesses to one memory": (accesses, lambda: memories(1)),

@@ -23,11 +23,14 @@ from pathlib import Path
 from tests.reliability.kill import TINY, check, left_by, warm_up, words_for
 
 from ham import cli
-from ham.config import Run, Training
+from ham.config import Data, Run, Schedule
 from ham.runs import RunFolder
 
-TRAINING = Training(
-    batch=4, epochs=2, batches=2, validation=4, start=1, leaves=2, threshold=1.0, patience=1000
+RUN = Run(
+    "reverse",
+    TINY,
+    data=Data(batch=4, batches=2, validation=4, start=1, leaves=2, threshold=1.0),
+    schedule=Schedule(epochs=2, patience=1000),
 )
 KINDS = {"no room left": errno.ENOSPC, "a broken disk": errno.EIO, "a short write": 0}
 SOURCE = Path(__file__).with_suffix(".c")
@@ -61,7 +64,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as place:
         here = Path(place)
         recipe = here / "recipe.json"
-        recipe.write_text(Run("reverse", TINY, TRAINING).to_json())
+        recipe.write_text(RUN.to_json())
         straight = RunFolder(here / "straight")
         code, _, calls = ham("train", "--recipe", recipe, "--out", straight.path, fault=None, notes=here)
         assert code == 0

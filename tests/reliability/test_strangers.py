@@ -490,7 +490,7 @@ class TestLinks:
         tensors, progress = folder.read_state()
         folder.write_state(tensors, {**progress, "phase": "main"})
         longer = json.loads(RUN.to_json())
-        longer["training"]["epochs"] = 3
+        longer["schedule"]["epochs"] = 3
         (folder.path / CONFIG).write_text(json.dumps(longer))
         outside = tmp_path / "thesis"
         was = (folder.path / name).read_bytes() or b"years of work"
