@@ -10,7 +10,7 @@ help:
 	@echo "make reproduce   set up, then print the paper's tables from the shipped models"
 	@echo "make test        set up, then lint, check types and run all tests, the engine's under the sanitizers too"
 	@echo "make bench       measure speed against PyTorch, torch.compile and JAX"
-	@echo "make sanitize    run the native engine's tests under the address and UB sanitizers"
+	@echo "make sanitize    run the native engine's tests under the address, UB and thread sanitizers"
 	@echo "make lock        find the hashes of the dependencies anew"
 
 # Everything by its hash; docs/dependencies.md tells how the lists in requirements/ are made.
@@ -38,6 +38,7 @@ reproduce: $(VENV)/ready
 test: setup lint types
 	$(BIN)/python -m pytest -n auto --dist loadfile
 	bash tests/ops/sanitize.sh -n auto
+	HAM_SANITIZE=thread bash tests/ops/sanitize.sh
 
 lint: setup
 	$(BIN)/ruff check .
@@ -53,6 +54,7 @@ bench: setup
 
 sanitize: setup
 	bash tests/ops/sanitize.sh
+	HAM_SANITIZE=thread bash tests/ops/sanitize.sh
 
 # Versions are chosen in constraints.txt; this finds what they depend on and all their hashes.
 COMPILE := build/lock/bin/pip-compile --quiet --generate-hashes --strip-extras --constraint constraints.txt \

@@ -24,6 +24,7 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
@@ -38,6 +39,7 @@ from ham.models.kinds import kind_for
 from ham.ops import native
 from ham.runs import RunFolder
 from ham.train.loop import Diverged, Epoch, train
+from ham.train.state import Progress
 
 EXTREMES = ("sure", "large", "single")
 LARGEST_TREE = {"large": 4, "single": 1}
@@ -135,7 +137,7 @@ def _scale_start(run: Run, folder: RunFolder, *, only_search: bool) -> None:
     weights = torch.cat(scaled)
     nothing = torch.zeros_like(weights)
     tensors = {"weights": weights, "average": weights, "best": weights, "mean": nothing, "square": nothing}
-    folder.write_state({name: tensor.clone() for name, tensor in tensors.items()}, {})
+    folder.write_state({name: tensor.clone() for name, tensor in tensors.items()}, asdict(Progress()))
 
 
 def resident_megabytes() -> float:

@@ -167,7 +167,7 @@ def test_a_page_keeps_the_words_around_its_tables(found, tmp_path):
     ("arguments", "said"),
     [
         (["--sizes"], "--sizes needs at least one"),
-        (["--sizes", "48"], "powers of two"),
+        (["--sizes", "48"], "power of two"),
         (["--sizes", "x"], "--sizes"),
         (["--json", "/no/such/folder/file.json"], "no folder"),
     ],

@@ -17,10 +17,11 @@ from rich.console import Console
 from safetensors.torch import load_file
 
 from ham import cli, recipes, runs
-from ham.cli import arguments, doctor, main, one_line, terminal
+from ham.cli import arguments, doctor, main, terminal
 from ham.cli.train import recipe_for
 from ham.config import Options
 from ham.core.errors import InputError
+from ham.core.text import LONGEST_MESSAGE, one_line
 from ham.ops import native
 from ham.runs import RunFolder
 from ham.train.loop import Epoch, Step
@@ -461,7 +462,7 @@ class TestRefused:
 
     def test_a_hostile_message_stays_one_line(self):
         assert one_line("a\nb\x1b[31m\tc") == "a b [31m c"
-        assert len(one_line("x" * 10_000)) == cli.LONGEST_MESSAGE
+        assert len(one_line("x" * 10_000)) == LONGEST_MESSAGE
 
     def test_from_the_console_script(self, tmp_path):
         process = in_process("evaluate", tmp_path)

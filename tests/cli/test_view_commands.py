@@ -1,11 +1,14 @@
 """`ham view` and `ham trace` from Python: what they write, and what they refuse."""
 
 import json
+from pathlib import Path
 
 import pytest
 
+from ham import tasks
 from ham.cli.trace import trace
 from ham.cli.view import shipped, view
+from ham.config import Architecture, Run
 from ham.core.errors import InputError
 from ham.runs import save_checkpoint
 from ham.use.trace import Trace
@@ -40,13 +43,39 @@ def test_view_refuses_what_it_cannot_show(checkpoint, tmp_path, monkeypatch):
         viewed("sorting")
     with pytest.raises(InputError, match="key 1"):
         viewed("sort", "99:1", model=checkpoint)
-    with pytest.raises(InputError, match="1024 rows"):
+    with pytest.raises(InputError, match="1,024 rows"):
         viewed("sort", "1:1 " * 1025, model=checkpoint)
     with pytest.raises(InputError, match="there is no folder"):
         view("sort", no_open=True, out=tmp_path / "no" / "page.html", model=checkpoint)
     monkeypatch.setattr("ham.cli.view.shipped", lambda: [])
     with pytest.raises(InputError, match="no model is shipped"):
         viewed()
+
+
+def test_view_shows_a_task_of_ones_own(tmp_path, monkeypatch):
+    """One that the page cannot read: it comes as traces of the question asked and of others."""
+    path = Path(__file__).parents[2] / "examples" / "maximum.py"
+    task = f"{path}:Maximum"
+    architecture = Architecture()
+    run = Run(task, architecture)
+    save_checkpoint(tmp_path / "own.safetensors", run, architecture.build(tasks.get(task)).state_dict())
+    out = tmp_path / "page.html"
+    own = {"out": out, "no_open": True, "model": str(tmp_path / "own.safetensors")}
+    view(task, " 3  17 4", **own)
+    data = json.loads(out.read_text("utf-8").split('id="data">')[1].split("</script>")[0])
+    assert data["start"] == {"task": "maximum", "input": "3 17 4"}
+    [given] = data["own"]
+    assert (given["name"], given["summary"], given["trained_on"]) == (
+        "maximum",
+        "the largest of 5-bit numbers",
+        32,
+    )
+    assert given["traces"][0]["text"] == "3 17 4"
+    assert {trace["leaves"] for trace in given["traces"]} == {4, 8, 16, 32}
+    with pytest.raises(InputError, match="whole number"):
+        view(task, "3 x", **own)
+    with pytest.raises(InputError, match="no model of maximum is shipped"):
+        view(task, no_open=True)
 
 
 def test_trace_prints_lines_or_json(checkpoint, capsys):

@@ -74,7 +74,10 @@ def test_no_setting_was_lost():
         ("model", 3, "run.json: model should be an object, got 3"),
         ("model", {"soft": 1.5}, "model: soft must be bool, got 1.5"),
         ("model", {"kind": "lstm", "soft": True}, "model.soft is for models with a tree, not for lstm"),
-        ("colour", "red", "run.json has no field 'colour'"),
+        ("model", {"soft": 1}, "model: soft must be bool, got 1"),
+        ("model", {"kind": [], "soft": True}, "model.soft is for models with a tree, not for []"),
+        ("colour", "red", "run.json has no field 'colour'; there are model, seed, task, training"),
+        ("data", 3, "run.json has no field 'data'"),
     ],
 )
 def test_what_is_wrong_is_named(part, value, message):

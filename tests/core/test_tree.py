@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ham.core.errors import InputError
-from ham.core.tree import capacity_for, depth_of, leaf_of, path_to, turns_to
+from ham.core.tree import MOST_LEAVES, capacity_for, depth_of, leaf_of, path_to, turns_to
 
 
 @pytest.mark.parametrize("leaves", [0, -4, 3, 48, 1023])
@@ -16,9 +16,11 @@ def test_only_powers_of_two_have_a_depth(leaves):
 def test_the_error_says_what_to_do():
     with pytest.raises(InputError, match=r"ham\.core\.tree\.capacity_for\(48\) = 64"):
         depth_of(48)
+    with pytest.raises(InputError, match=r"at most 1,073,741,824, got 4,611,686,018,427,387,904"):
+        depth_of(1 << 62)
 
 
-@given(st.integers(1, 1 << 40))
+@given(st.integers(1, MOST_LEAVES))
 def test_capacity_is_the_smallest_power_of_two_that_holds_the_items(length):
     capacity = capacity_for(length)
     assert capacity >= length

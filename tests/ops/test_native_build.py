@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
+import shutil
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -90,6 +94,140 @@ def test_a_cache_that_cannot_be_written_says_so(small, monkeypatch, tmp_path):
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("HAM_CACHE", str(tmp_path / "file" / "cache"))
     with pytest.raises(compiler.BuildError, match="set HAM_CACHE to another folder"):
+        compiler.build()
+
+
+class TestStrangers:
+    """Nobody else's code is loaded."""
+
+    @pytest.mark.skipif(os.geteuid() != 0, reason="only root may give files away")
+    @pytest.mark.parametrize("what", ["folder", "file"])
+    def test_a_cache_of_another_user(self, small, what):
+        file = compiler.build().file
+        os.chown(file if what == "file" else file.parent, 12345, -1)
+        with pytest.raises(compiler.BuildError, match="belongs to another user; set HAM_CACHE"):
+            compiler.build()
+
+    @pytest.mark.parametrize("what", ["folder", "file"])
+    def test_a_cache_that_everybody_may_write(self, small, what):
+        file = compiler.build().file
+        (file if what == "file" else file.parent).chmod(0o777)
+        with pytest.raises(compiler.BuildError, match="may be written by everybody; set HAM_CACHE"):
+            compiler.build()
+
+    def test_a_new_cache_is_for_its_owner_alone(self, small):
+        assert compiler.build().file.parent.stat().st_mode & 0o777 == 0o700
+
+    def test_a_lock_that_is_a_link(self, small, tmp_path):
+        file = compiler.build().file
+        (tmp_path / "thesis").write_text("years of work")
+        file.with_suffix(".lock").unlink()
+        file.with_suffix(".lock").symlink_to(tmp_path / "thesis")
+        file.unlink()
+        with pytest.raises(compiler.BuildError, match="lock is not an ordinary file"):
+            compiler.build()
+        assert (tmp_path / "thesis").read_text() == "years of work"
+
+
+@pytest.fixture
+def wrapper(tmp_path, monkeypatch):
+    """A compiler of one's own: a shell script before the real one."""
+
+    def make(script: bytes) -> Path:
+        path = tmp_path / "compiler"
+        real = shutil.which("g++") or shutil.which("clang++")
+        path.write_bytes(b"#!/bin/sh\n" + script + f'\nexec {real} "$@"\n'.encode())
+        path.chmod(0o755)
+        monkeypatch.setenv("CXX", str(path))
+        return path
+
+    return make
+
+
+def test_a_compiler_that_speaks_no_utf8(small, wrapper):
+    wrapper(b'[ "$1" = --version ] && printf "caf\\351 1.0\\n" && exit 0')
+    assert compiler.build().version == "caf\ufffd 1.0"
+
+
+def test_a_compiler_that_hangs_is_named_and_given_up(small, wrapper, monkeypatch, caplog):
+    path = wrapper(b"[ $1 = --version ] || sleep 99")
+    monkeypatch.setattr(compiler, "SECONDS_TO_BUILD", 2.0)
+    monkeypatch.setattr(compiler, "SECONDS_IN_SILENCE", 0.1)
+    with pytest.raises(compiler.BuildError, match=f"gave up waiting for the C.. compiler {path} after 2 s"):
+        compiler.build()
+    assert f"waiting for the C++ compiler {path}, " in caplog.text
+
+
+def test_a_lock_that_is_held_is_named_and_given_up(small, monkeypatch, caplog):
+    file = compiler.build().file
+    file.unlink()
+    monkeypatch.setattr(compiler, "SECONDS_TO_BUILD", 1.0)
+    monkeypatch.setattr(compiler, "SECONDS_IN_SILENCE", 0.1)
+    with file.with_suffix(".lock").open() as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        with pytest.raises(compiler.BuildError, match="gave up waiting for another process that builds"):
+            compiler.build()
+    assert (
+        f"waiting for another process that builds the engine and holds {file.with_suffix('.lock')}"
+        in caplog.text
+    )
+
+
+@pytest.fixture
+def slow(small, wrapper, tmp_path, monkeypatch) -> Path:
+    """A compiler that hangs at each of two sources side by side, and the folder of its processes' numbers."""
+    monkeypatch.setattr(os, "cpu_count", lambda: 2)
+    (small / "second.cpp").write_text("int second() { return 2; }\n")
+    (tmp_path / "pids").mkdir()
+    wrapper(f"[ $1 = --version ] || {{ echo > {tmp_path}/pids/$$; sleep 99; }}".encode())
+    return tmp_path / "pids"
+
+
+def gone(pids: Path) -> bool:
+    return not any(Path(f"/proc/{pid.name}/cmdline").exists() for pid in pids.iterdir())
+
+
+@pytest.mark.parametrize("ending", [signal.SIGKILL, signal.SIGINT])
+def test_ended_while_building_it_leaves_no_compiler_and_the_next_build_tidies(small, slow, ending):
+    program = (
+        "import os, sys; from pathlib import Path; from ham.ops.native import compiler;"
+        "os.cpu_count = lambda: 2; compiler.SOURCES = Path(sys.argv[1]); compiler.build()"
+    )
+    process = subprocess.Popen([sys.executable, "-c", program, str(small)], stderr=subprocess.DEVNULL)
+    wait_for(lambda: len(list(slow.iterdir())) == 2)
+    process.send_signal(ending)
+    process.wait(60)
+    wait_for(lambda: gone(slow))
+    cache = Path(os.environ["HAM_CACHE"])
+    assert [left for left in cache.iterdir() if left.is_dir()] or ending != signal.SIGKILL
+    path = Path(os.environ["CXX"])
+    path.write_bytes(path.read_bytes().replace(b"sleep 99", b"true"))
+    assert not compiler.build().cached
+    assert not [left for left in cache.iterdir() if left.is_dir()]
+
+
+def test_a_source_that_fails_ends_the_compilers_of_the_others(small, slow):
+    path = Path(os.environ["CXX"])
+    path.write_bytes(
+        path.read_bytes().replace(b"sleep 99", b'case "$*" in *small.cpp*) exit 3;; esac; sleep 99')
+    )
+    with pytest.raises(compiler.BuildError, match="compiler failed: no message"):
+        compiler.build()
+    wait_for(lambda: gone(slow))
+
+
+def wait_for(condition):
+    until = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < until
+        time.sleep(0.05)
+
+
+def test_without_a_home_there_is_a_reason(small, monkeypatch):
+    for name in ("HAM_CACHE", "XDG_CACHE_HOME", "HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(Path, "home", lambda: (_ for _ in ()).throw(RuntimeError("no home")))
+    with pytest.raises(compiler.BuildError, match="there is no home folder for the cache; set HAM_CACHE"):
         compiler.build()
 
 

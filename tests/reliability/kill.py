@@ -26,17 +26,17 @@ from pathlib import Path
 import torch
 
 from ham import cli, runs
-from ham.config import Architecture
+from ham.config import Architecture, Run, changed
 from ham.ops import native
 from ham.runs import CHECKPOINT, CONFIG, RunFolder
 from ham.train import loop
-from settings import run_with
 
 TINY = Architecture(cells=4, size=4, hidden=4, depth=1)
-SETTINGS = dict(
-    batch=4, runs=2, baseline="leave-one-out", epochs=30, batches=2, validation=4,
-    start=1, leaves=4, threshold=1.0, mix=0.5, finish=10, patience=1000,
-)  # fmt: skip
+SETTINGS = {
+    "data.batch": 4, "data.runs": 2, "data.batches": 2, "data.validation": 4, "data.start": 1, "data.leaves": 4,
+    "data.threshold": 1.0, "data.mix": 0.5, "objective.baseline": "leave-one-out",
+    "schedule.epochs": 30, "schedule.finish": 10, "schedule.patience": 1000,
+}  # fmt: skip
 LONGEST_LIFE = 0.4
 """Seconds: about twice what a run takes to start and train a few epochs."""
 
@@ -120,7 +120,7 @@ def main() -> int:
         while kills < asked.kills:
             way = {"always_saving": finished % 2 == 1}
             recipe = Path(here) / f"{finished}.json"
-            run = run_with("reverse", TINY, seed=finished, **SETTINGS)
+            run = changed(Run("reverse", TINY, seed=finished), SETTINGS)
             recipe.write_text(run.to_json())
             straight, disturbed = (
                 RunFolder(Path(here) / f"{name}-{finished}") for name in ("straight", "disturbed")

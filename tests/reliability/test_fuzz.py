@@ -17,11 +17,11 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ham import cli, runs, tasks
-from ham.cli import one_line
+from ham import runs, tasks
 from ham.cli.solve import _questions
 from ham.config import Architecture, Run
 from ham.core.errors import InputError
+from ham.core.text import LONGEST_MESSAGE, one_line
 from ham.runs import CHECKPOINT, METRICS, STATE, RunFolder
 from ham.search import plan as plans
 from ham.search import space as spaces
@@ -51,7 +51,7 @@ def refusals() -> Iterator[None]:
     except InputError as error:
         said = one_line(str(error))
         assert said
-        assert len(said) <= cli.LONGEST_MESSAGE
+        assert len(said) <= LONGEST_MESSAGE
 
 
 @pytest.fixture(scope="module")
@@ -197,7 +197,7 @@ def test_files_of_questions(tmp_path, name, data):
     path = Path(tmp_path / "questions")
     path.write_bytes(data.draw(spoilt_bytes(content)) if data.draw(st.booleans()) else content)
     with refusals():
-        for question in _questions(task, str(path), kind):
+        for question, _ in _questions(task, str(path), kind):
             task.show(question)
             task.show_answer(task.solve(question))
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib.util
 import itertools
+from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
@@ -23,6 +24,7 @@ from ham.train.flat import FlatParameters
 from ham.train.gradient import Gradient
 from ham.train.loop import Diverged, train
 from ham.train.objective import Examples
+from ham.train.state import Progress
 from ham.use.solve import solve
 from settings import run_with
 
@@ -118,7 +120,7 @@ def test_training_that_leaves_float32_stops_and_keeps_the_last_good_state(engine
     weights = torch.cat([parameter.detach().flatten() for parameter in trained.model.parameters()])
     tensors = {name: weights.clone() for name in ("weights", "average", "best")}
     tensors |= {name: torch.zeros_like(weights) for name in ("mean", "square")}
-    folder.write_state(tensors, {})
+    folder.write_state(tensors, asdict(Progress()))
     with pytest.raises(Diverged, match="not finite"):
         list(train(run, folder))
     kept, _ = folder.read_state()

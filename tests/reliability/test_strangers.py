@@ -8,19 +8,22 @@ from __future__ import annotations
 import json
 import os
 import struct
+from dataclasses import asdict
 
 import pytest
 import torch
 
 from ham import runs, tasks
 from ham.cli import main
-from ham.config import Architecture, Run
+from ham.config import Architecture, Data, Phase, Run
+from ham.config.checks import LARGEST
 from ham.core.errors import InputError
 from ham.core.files import LARGEST_TEXT, read_bytes, read_json
 from ham.runs import CHECKPOINT, CONFIG, METRICS, STATE, RunFolder, load
 from ham.search.plan import Plan, SearchFolder
 from ham.search.space import from_file, merged
-from ham.train.loop import train
+from ham.train.loop import Epoch, train
+from ham.use import solve as solving
 from ham.use.trace import Trace
 from hostile import DEEP, packed
 from settings import run_with
@@ -78,7 +81,28 @@ class TestTooMuch:
     def test_huge_questions_are_not_read(self, tmp_path, capsys):
         sparse(tmp_path / "questions.txt", 1 << 40)
         assert main(["solve", "sort", "--file", str(tmp_path / "questions.txt")]) == 2
-        assert "more than 67,108,864 bytes" in capsys.readouterr().err
+        assert "questions.txt, line 1: it has more than 16,777,216 bytes" in capsys.readouterr().err
+        (tmp_path / "questions.csv").write_bytes(b'"1:1\n",' * (1 << 22))
+        assert main(["solve", "sort", "--file", str(tmp_path / "questions.csv")]) == 2
+        assert "the question has more than 16,777,216 characters" in capsys.readouterr().err
+
+    def test_many_questions_are_answered_as_they_come(self, tmp_path, monkeypatch, capsys):
+        answered = []
+        real = solving.solve_all
+        monkeypatch.setattr(
+            solving,
+            "solve_all",
+            lambda *given, **more: answered.append(len(given[1])) or real(*given, **more),
+        )
+        (tmp_path / "questions.txt").write_text("1:1\n" * 2500)
+        assert main(["solve", "sort", "--file", str(tmp_path / "questions.txt")]) == 0
+        assert answered == [1000, 1000, 500]
+        assert capsys.readouterr().out.count("\n") == 2500
+        (tmp_path / "questions.txt").write_text("1:1\n" * 1001 + "x\n")
+        assert main(["solve", "sort", "--file", str(tmp_path / "questions.txt")]) == 2
+        said = capsys.readouterr()
+        assert said.out.count("\n") == 1000
+        assert "line 1002: " in said.err
 
     @pytest.mark.parametrize("name", [CONFIG, METRICS, STATE, CHECKPOINT])
     def test_what_is_no_ordinary_file_is_not_waited_for(self, folder, name):
@@ -111,6 +135,60 @@ class TestTooMuch:
         path.write_bytes(packed(header, body))
         with pytest.raises(InputError, match=f"{name}.* must be at most|{name}.*larger than"):
             load(path)
+
+    def test_a_state_whose_epoch_is_a_text(self, folder, capsys):
+        """Times 2^31 batches it would be a very long one."""
+        tensors, progress = folder.read_state()
+        folder.write_state(tensors, {**progress, "epoch": "x" * 1000})
+        many = json.loads(RUN.to_json())
+        many["data"]["batches"] = 1 << 31
+        (folder.path / CONFIG).write_text(json.dumps(many))
+        assert main(["train", "--resume", str(folder.path)]) == 2
+        assert "epoch should be of type int, got 'xxx" in capsys.readouterr().err
+
+    @pytest.mark.parametrize(
+        ("model", "data"),
+        [
+            ({}, {"batch": 65536, "start": 16384, "leaves": 16384}),
+            ({"every": 64}, {"batch": 1024, "leaves": 1024}),
+            ({"kind": "dham"}, {"batch": 64, "leaves": 1024}),
+            ({"kind": "lstm", "cells": 1024}, {"batch": 65536, "leaves": 1024}),
+        ],
+    )
+    def test_products_that_no_machine_can_hold(self, model, data):
+        with pytest.raises(
+            InputError, match=r"a batch keeps at most 268,435,456 numbers .* lower batch, leaves"
+        ):
+            Run("sort", Architecture(**model), data=Data(**data))
+
+    def test_a_header_that_is_larger_than_any(self, parts, tmp_path):
+        header, body = parts
+        path = tmp_path / "stranger.safetensors"
+        path.write_bytes(packed(json.dumps(header).encode() + b" " * (1 << 20), body))
+        with pytest.raises(InputError, match=r"has a header of 1,0.* bytes; at most 1,048,576 are read"):
+            load(path)
+
+    def test_more_seeds_than_can_be_counted(self, capsys):
+        assert main(["sweep", "sort", "--seeds", "0:999999999"]) == 2
+        assert "a search has 1 to 100,000 trials, got 999,999,999" in capsys.readouterr().err
+
+    def test_more_trials_than_can_be_counted(self, tmp_path):
+        search = SearchFolder(tmp_path / "search")
+        plan = Plan(RUN, {}, trials=1, seed=0, backend="reference")
+        text = plan.to_json().replace('"trials": 1', f'"trials": {10**23}')
+        with pytest.raises(InputError, match="a search has 1 to 100,000 trials, got 100,000,000"):
+            Plan.from_json(text, str(search.path))
+
+    def test_a_run_can_read_every_record_it_may_write(self):
+        longest = Epoch(
+            **{"epoch": 100_000, "phase": "finish", "longest": 1 << 20, "best": False},
+            **dict.fromkeys(
+                "error bit_error loss train_loss train_error entropy gradient learning_rate exploration".split(),
+                -1.2345678901234567e-123,
+            ),
+            seconds=1234567890.1,
+        )
+        assert len(json.dumps(asdict(longest)) + "\n") * LARGEST["epochs"] <= LARGEST_TEXT
 
     def test_a_memory_that_no_machine_can_hold(self):
         with pytest.raises(InputError, match="a memory holds at most 33,554,432 numbers"):
@@ -207,13 +285,14 @@ class TestLies:
             {"epoch": -1}, {"epoch": 1.5}, {"epoch": 10**6}, {"batch": 2}, {"leaves": 3}, {"leaves": 1 << 40},
             {"phase": "party"},
             {"sums": [0.0]}, {"sums": [float("nan")] * 4}, {"best": []}, {"best": ["a", "b", "c"]}, {"adam_steps": -5},
+            {"epoch": "x" * 1000}, {"epoch": None}, {"batch": "9"}, {"batch": 1 << 60}, {"phase": ["main"]},
             {"seconds": float("inf")}, {"seconds": "long"}, {"averaged_steps": 10**400},
         ],
     )  # fmt: skip
     def test_a_state_that_stands_nowhere(self, folder, wrong):
         tensors, progress = folder.read_state()
         folder.write_state(tensors, {**progress, "phase": "main", "epoch": 1, **wrong})
-        with pytest.raises(InputError, match="is not of the run in its config"):
+        with pytest.raises(InputError, match=r"is not of the run in its config|is not the state of a run"):
             list(train(RUN, folder))
 
     @pytest.mark.parametrize("progress", [[], "done", 3, None])
@@ -264,6 +343,43 @@ class TestBombs:
     def test_numbers_that_are_whole_and_far_too_large(self):
         with pytest.raises(InputError, match="finite number"):
             merged(Run("reverse"), tasks.get("reverse"), {"optimiser.clip": 10**400}, "space.json")
+
+    @pytest.mark.parametrize("name", ["epoch", "longest"])
+    def test_records_with_numbers_beyond_all_bounds(self, folder, name, capsys):
+        records = folder.metrics()
+        folder.write_metrics([{**record, name: 10**400} for record in records])
+        for words in (["train", "--resume"], ["plot"]):
+            assert main([*words, str(folder.path)]) == 2
+            assert f"{name} should lie in 0 … 2^53, got 1000" in capsys.readouterr().err
+
+    def test_a_decay_that_grows(self):
+        with pytest.raises(InputError, match=r"exploration_decay must lie in 0 … 1, got 1e\+200"):
+            Phase(exploration_decay=1e200)
+
+    @pytest.mark.parametrize(
+        "words",
+        [
+            ["evaluate", "sort", "--leaves", str(1 << 62)],
+            ["solve", "sort", "1:1", "--leaves", str(1 << 62)],
+            ["trace", "sort", "1:1", "--leaves", str(1 << 62)],
+            ["evaluate", "sort", "--threads", str(1 << 31)],
+            ["evaluate", "sort", "--seed", "-1"],
+            ["reproduce", "--task", "sort", "--seed", "-1"],
+            ["evaluate", "sort", "--seed", str(10**400)],
+            ["train", "reverse", "--seed", "-1"],
+            ["bench", "--sizes", str(1 << 62)],
+            ["reproduce", "--train", "--seeds", str(10**12)],
+            ["tune", "reverse", "--workers", str(10**12)],
+            ["sweep", "reverse", "--cores", str(10**400)],
+            ["tune", "reverse", "--seed", "-1"],
+            ["train", "reverse", "--main.exploration-decay", "1e200"],
+        ],
+    )
+    def test_numbers_on_the_command_line(self, words, capsys):
+        assert main(words) == 2
+        said = capsys.readouterr().err
+        assert said.startswith("ham: ")
+        assert said.count("\n") == 1
 
     def test_records_nested_too_deeply(self, folder):
         (folder.path / METRICS).write_text("[" * DEEP + "\n")
@@ -364,3 +480,49 @@ def test_bytes_are_counted_before_they_are_read(tmp_path):
     assert read_bytes(tmp_path / "x", 11) == bytes(11)
     with pytest.raises(InputError, match="has 11 bytes; at most 10 are read"):
         read_bytes(tmp_path / "x", 10)
+
+
+class TestLinks:
+    """A folder's links lead nowhere."""
+
+    @pytest.mark.parametrize("name", [".lock", STATE, METRICS, CHECKPOINT])
+    def test_a_file_outside_is_not_changed(self, folder, tmp_path, capsys, name):
+        tensors, progress = folder.read_state()
+        folder.write_state(tensors, {**progress, "phase": "main"})
+        longer = json.loads(RUN.to_json())
+        longer["schedule"]["epochs"] = 3
+        (folder.path / CONFIG).write_text(json.dumps(longer))
+        outside = tmp_path / "thesis"
+        was = (folder.path / name).read_bytes() or b"years of work"
+        outside.write_bytes(was)
+        (folder.path / name).unlink()
+        (folder.path / name).symlink_to(outside)
+        code = main(["train", "--resume", str(folder.path), "--backend", "reference"])
+        said = capsys.readouterr().err
+        # A run that finds no better weights has no new checkpoint to write.
+        assert (code, said.count("\n")) == (2, 1) or (code, name) == (0, CHECKPOINT)
+        assert outside.read_bytes() == was
+
+    def test_a_pipe_as_lock_is_not_waited_for(self, folder, capsys):
+        (folder.path / ".lock").unlink()
+        os.mkfifo(folder.path / ".lock")
+        assert main(["train", "--resume", str(folder.path)]) == 2
+        assert ".lock is not an ordinary file" in capsys.readouterr().err
+
+
+def test_a_suggested_command_quotes_what_it_repeats(parts, tmp_path, capsys):
+    header, body = parts
+    run = json.loads(header["__metadata__"]["run"]) | {"task": "$(touch ran).py:X"}
+    header["__metadata__"]["run"] = json.dumps(run)
+    path = tmp_path / "stranger.safetensors"
+    path.write_bytes(packed(header, body))
+    assert main(["evaluate", str(path)]) == 2
+    assert "give the task too (--task '$(touch ran).py:X')" in capsys.readouterr().err
+
+
+def test_what_a_finished_run_suggests_can_be_pasted(folder, tmp_path, capsys):
+    odd = tmp_path / "a $(touch ran)\x1b[31m"
+    folder.path.rename(odd)
+    assert main(["train", "--resume", str(odd), "--backend", "reference"]) == 0
+    said = capsys.readouterr().out
+    assert said.endswith(f"ham evaluate $'{tmp_path}/a $(touch ran)\\u001b[31m'\n")

@@ -1,6 +1,12 @@
 """`ham reproduce --train`: runs side by side, stopped and gone on with, and the best by validation."""
 
+import os
+import signal
+import subprocess
+import sys
+import time
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -8,7 +14,7 @@ from ham.config import Architecture
 from ham.core.errors import InputError
 from ham.reproduce import retrain
 from ham.reproduce.retrain import Job
-from ham.runs import RunFolder
+from ham.runs import STATE, RunFolder
 from settings import run_with
 
 TINY = run_with(
@@ -89,3 +95,62 @@ def test_the_estimate_counts_what_is_left_and_names_what_is_unknown(monkeypatch,
     seconds, unknown_names = retrain.estimate([known, known, unknown], workers=1)
     assert seconds == pytest.approx(4 * sort)
     assert unknown_names == ["no such model"]
+
+
+DRIVER = """
+import sys
+from dataclasses import replace
+from pathlib import Path
+from ham.config import Run
+from ham.reproduce.retrain import Job, train_all
+path = Path(sys.argv[1])
+run = Run.from_json((path / "run.json").read_text(), "run.json")
+for _ in train_all([Job("reverse", run, path / "run")], workers=1):
+    print("done")
+"""
+
+
+def driver(folder: Path) -> subprocess.Popen:
+    """What `ham reproduce --train` does for one run, in a process and from a folder of its own."""
+    (folder / "run.json").write_text(LONG.to_json())
+    environment = {**os.environ, "HAM_BACKEND": "reference"}
+    words = [sys.executable, "-P", "-c", DRIVER, str(folder)]
+    return subprocess.Popen(words, stdout=-1, stderr=-1, text=True, env=environment, cwd=folder)
+
+
+LONG = replace(TINY, training=replace(TINY.training, epochs=20, batches=20))
+"""Some seconds, of which most are left after the first state."""
+
+
+def words_of_all_processes() -> list[bytes]:
+    found = []
+    for file in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            found.append(file.read_bytes())
+        except OSError:
+            continue
+    return found
+
+
+@pytest.mark.parametrize("end", [signal.SIGTERM, signal.SIGHUP, signal.SIGKILL, signal.SIGINT])
+def test_a_command_that_is_killed_leaves_no_run_behind_and_goes_on(tmp_path, end):
+    first = driver(tmp_path)
+    until = time.monotonic() + 120
+    while not (tmp_path / "run" / STATE).exists() and time.monotonic() < until:
+        time.sleep(0.05)
+    first.send_signal(end)
+    first.communicate()
+    second = driver(tmp_path)
+    said = second.communicate(timeout=120)
+    assert (second.returncode, said[0]) == (0, "done\n"), said
+    assert [record["epoch"] for record in RunFolder(tmp_path / "run").metrics()] == list(range(1, 21))
+    assert not any(os.fsencode(tmp_path) in words for words in words_of_all_processes())
+
+
+def test_no_module_of_the_current_folder_is_run(tmp_path):
+    for module in ("rich", "torch", "json", "ham"):
+        (tmp_path / f"{module}.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')")
+    process = driver(tmp_path)
+    said = process.communicate(timeout=120)
+    assert (process.returncode, said[0]) == (0, "done\n"), said
+    assert not (tmp_path / "ran").exists()

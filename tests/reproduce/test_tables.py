@@ -16,7 +16,7 @@ from settings import run_with
 
 
 def test_a_cell_of_the_table_with_all_its_files(tmp_path, capsys):
-    cell = ["--task", "reverse", "--model", "lstm+ham"]
+    cell = ["--task", "reverse", "--model", "lstm+ham", "--backend", "auto"]
     assert main(["reproduce", *cell, "--examples", "30", "--seed", "3", "--out", str(tmp_path)]) == 0
     assert "paper 0%" in capsys.readouterr().out
     results = json.loads((tmp_path / "results.json").read_text())
@@ -51,7 +51,18 @@ def test_the_analysis_figure_alone(tmp_path, capsys):
 
 def test_a_document_with_every_result(tmp_path, capsys):
     file = tmp_path / "results.md"
-    arguments = ["--task", "stack", "--model", "raw-ham", "--examples", "20", "--seed", "3"]
+    arguments = [
+        "--task",
+        "stack",
+        "--model",
+        "raw-ham",
+        "--examples",
+        "20",
+        "--seed",
+        "3",
+        "--backend",
+        "auto",
+    ]
     assert main(["reproduce", *arguments, "--document", str(file), "--out", str(tmp_path / "out")]) == 0
     text = file.read_text()
     assert "| raw-ham |" in text

@@ -120,9 +120,10 @@ def test_metrics_come_back_and_a_bad_line_is_named(folder):
 def test_state_comes_back(folder):
     assert folder.read_state() is None
     tensors = {"weights": torch.randn(5), "mean": torch.zeros(5)}
-    folder.write_state(tensors, {"epoch": 3, "best": [4.0, -float("inf")]})
+    standing = {"epoch": 3, "batch": 0, "phase": "main", "seconds": 1.5, "best": [4.0, -float("inf")]}
+    folder.write_state(tensors, standing)
     found, progress = folder.read_state()
-    assert progress == {"epoch": 3, "best": [4.0, -float("inf")]}
+    assert progress == standing
     assert all(torch.equal(found[name], tensor) for name, tensor in tensors.items())
 
 

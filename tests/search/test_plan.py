@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from rich.console import Console
 
 from ham import tasks
 from ham.config import Architecture, Run
@@ -15,6 +16,7 @@ from ham.core.errors import InputError
 from ham.runs import CHECKPOINT, RunFolder, read_tensors
 from ham.search import report
 from ham.search.plan import Outcome, Plan, SearchFolder, outcomes, ranked, score, standings
+from ham.search.screen import Board
 from ham.search.space import merged
 from ham.train.loop import Epoch, train
 from settings import run_with
@@ -239,3 +241,28 @@ def test_a_best_trial_that_was_stopped_says_how_to_go_on(tmp_path):
     page = (tmp_path / "search.md").read_text()
     assert "the recipe trains the 1 epochs it had" in page
     assert "--resume" in page
+
+
+HOSTILE = (
+    "Traceback\nValueError: \x1b]0;owned\x07<script>alert(1)</script> | [x](javascript:x) `$(date)` \u202e"
+)
+
+
+def test_what_a_trial_says_reaches_no_page_and_no_terminal_as_it_is(tmp_path, capsys):
+    folder = SearchFolder(tmp_path / "a`b\x1b[31m$(date)")
+    folder.begin(plan_of(trials=2))
+    found = [outcome(0, record(1, 4, 2.0)), outcome(1, status="failed", message=HOSTILE)]
+    for plan in (plan_of(trials=2), plan_of(seeds=(0, 1))):
+        report.write(folder, plan, found)
+        page = (folder.path / ("sweep.md" if plan.sweep else "search.md")).read_text()
+        assert all(line.isprintable() for line in page.splitlines())
+        assert "<script>" not in page
+        assert "&lt;script&gt;alert(1)&lt;/script&gt; \\|" in page
+        console = Console(stderr=True)
+        board = Board(plan, found, None, console)
+        board.ended(found[1])
+        board.again(1, HOSTILE)
+        said = capsys.readouterr().err
+        assert said.count("<script>") == 2
+        assert all(line.isprintable() for line in said.splitlines())
+    assert "``` ham train" not in page

@@ -21,10 +21,10 @@ from pathlib import Path
 import pytest
 
 from ham import cli
-from ham.config import Run
+from ham.config import Architecture, Run, Training
 from ham.core.errors import InputError
 from ham.runs import read_tensors
-from ham.search.plan import SearchFolder, TrialFolder, outcomes
+from ham.search.plan import Plan, SearchFolder, TrialFolder, outcomes
 
 pytest.importorskip("ray.tune")
 pytestmark = [
@@ -164,6 +164,24 @@ def test_a_trial_that_fails_says_why_and_is_not_tried_in_vain(cluster, space, tm
     assert "| 0 | failed | OSError: no room left |" in (tmp_path / "search" / "search.md").read_text()
 
 
+def test_nothing_in_the_folder_of_a_search_is_run_and_nobody_may_enter_rays(tmp_path):
+    """A stranger's search, resumed from inside: no worker imports what lies there."""
+    search = SearchFolder(tmp_path / "search")
+    tiny = Training(batch=4, epochs=1, batches=2, validation=4, start=2, leaves=2)
+    base = Run("reverse", Architecture(cells=3, size=3, hidden=3), tiny)
+    search.begin(Plan(base, {}, trials=0, seed=0, backend="reference", seeds=(0,)))
+    for module in ("torch", "numpy", "rich", "json", "ham"):
+        (search.path / f"{module}.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')")
+    with tempfile.TemporaryDirectory() as short:
+        driver = ham("sweep", "--resume", ".", env={"TMPDIR": short}, cwd=search.path, safe=True)
+        folder = wait_for(lambda: next(Path(short).glob("ham-*"), None), driver, "Ray's folder")
+        assert folder.stat().st_mode & 0o077 == 0
+        done = finished(driver)
+        assert done.returncode == 0, done.stderr
+        assert not (tmp_path / "ran").exists()
+        assert not folder.exists()
+
+
 ENV = {"HAM_BACKEND": "reference", "RAY_USAGE_STATS_ENABLED": "0", "RAY_worker_niceness": "0"}
 """Ray's workers are nice, which on a busy machine would make the tests long."""
 STARTED: list[subprocess.Popen] = []
@@ -189,10 +207,14 @@ class Broken(Reverse):
 """
 
 
-def ham(*words: object, env: dict[str, str] | None = None) -> subprocess.Popen:
+def ham(
+    *words: object, env: dict[str, str] | None = None, cwd: Path | None = None, safe: bool = False
+) -> subprocess.Popen:
+    """Start `ham`; `safe` as the installed command does, without the current folder on the path."""
     process = subprocess.Popen(
-        [sys.executable, "-m", "ham", *map(str, words)],
+        [sys.executable, *(["-P"] if safe else []), "-m", "ham", *map(str, words)],
         env={**os.environ, **ENV, **(env or {})},
+        cwd=cwd,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

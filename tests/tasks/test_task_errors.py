@@ -29,8 +29,8 @@ WRONG = [
     ("queue", "push 4, peek", "operation 2 .* got 'peek'"),
     ("queue", "push 40", "operation 1, push: the value .* got 40"),
     ("priority_queue", "push 4", "two numbers such as 7:1"),
-    ("priority_queue", "push 4:32", "operation 1, push: the priority .* got 32"),
-    ("priority_queue", "push 4:3, push 5:3", "operation 2 pushes priority 3"),
+    ("priority_queue", "push 32:4", "operation 1, push: the priority .* got 32"),
+    ("priority_queue", "push 3:4, push 3:5", "operation 2 pushes priority 3"),
 ]
 
 
@@ -42,7 +42,7 @@ def test_wrong_text(name, text, message):
 
 def test_a_priority_may_come_back_once_it_is_out():
     task = tasks.get("priority_queue")
-    assert task.solve(task.parse("push 4:3, pop, PUSH 5:3, Pop")) == [4, 5]
+    assert task.solve(task.parse("push 3:4, pop, PUSH 3:5, Pop")) == [4, 5]
 
 
 def test_merge_with_one_empty_sequence():

@@ -149,8 +149,8 @@ def test_priorities_inside_differ_are_uniform_and_run_out():
             assert len(inside) < 32
             free = sorted(set(range(32)) - inside)
             if len(free) > 1:
-                ranks.append(free.index(item[1]) / (len(free) - 1))
-            inside.add(item[1])
+                ranks.append(free.index(item[0]) / (len(free) - 1))
+            inside.add(item[0])
             fullest = max(fullest, len(inside))
     assert fullest == 32
     assert np.mean(ranks) == pytest.approx(0.5, abs=0.02)

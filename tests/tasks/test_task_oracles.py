@@ -116,15 +116,15 @@ def test_queue(question):
 @repeatable
 @given(st.permutations(range(32)), st.lists(five, min_size=32, max_size=32), st.data())
 def test_priority_queue(priorities, values, data):
-    pushes = iter(zip(values, priorities, strict=True))
+    pushes = iter(zip(priorities, values, strict=True))
     inside, expected, question = {}, [], []
     for wants_pop in data.draw(st.lists(st.booleans(), min_size=1, max_size=32)):
         if wants_pop and inside:
             question.append("pop")
             expected.append(inside.pop(max(inside)))
         else:
-            value, priority = next(pushes)
-            question.append((value, priority))
+            priority, value = next(pushes)
+            question.append((priority, value))
             inside[priority] = value
     assert solved("priority_queue", question) == expected
 
@@ -138,7 +138,7 @@ def test_by_hand():
     assert solved("add", ("11", "01")) == [0, 0, 1]
     assert solved("stack", [1, 2, "pop", 3, "pop", "pop"]) == [2, 3, 1]
     assert solved("queue", [1, 2, "pop", 3, "pop", "pop"]) == [1, 2, 3]
-    assert solved("priority_queue", [(1, 5), (2, 9), "pop", (3, 1), "pop", "pop"]) == [2, 1, 3]
+    assert solved("priority_queue", [(5, 1), (9, 2), "pop", (1, 3), "pop", "pop"]) == [2, 1, 3]
 
 
 def test_rows_by_hand():
@@ -157,7 +157,7 @@ def test_rows_by_hand():
     assert rows("merge", ([(0.5, 1)], [(0.25, 3)])) == [[0.5, 0, 0, 0, 0, 1], [0.25, 0, 0, 0, 1, 1]]
     assert rows("add", ("10", "1")) == [[0, 0, 0], [1, 0, 0], [0, 1, 0], [1, 0, 0], [0, 0, 0], [0, 0, 1]]
     assert rows("stack", [3, "pop"]) == [[1, 0, 0, 0, 0, 1, 1], [0, 1, 0, 0, 0, 0, 0]]
-    assert rows("priority_queue", [(3, 16), "pop"]) == [
+    assert rows("priority_queue", [(16, 3), "pop"]) == [
         [1, 0, 0, 0, 0, 1, 1, 1, 0, 0, 0, 0],
         [0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0],
     ]

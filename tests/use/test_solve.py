@@ -32,7 +32,7 @@ EXAMPLES = {
     "sort4": [7, 3, 15, 7],
     "stack": [4, 9, "pop"],
     "queue": [4, 9, "pop"],
-    "priority_queue": [[4, 30], [9, 2], "pop"],
+    "priority_queue": [[30, 4], [2, 9], "pop"],
 }
 """Every task's own example as the JSON list that stands for it."""
 

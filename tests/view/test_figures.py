@@ -2,14 +2,19 @@
 
 import dataclasses
 import json
+import subprocess
+import sys
+from xml.etree import ElementTree
 
 import numpy as np
 import pytest
 
 from ham.cli.plot import plot
 from ham.core.errors import InputError
+from ham.core.text import visible
 from ham.runs import RECORD, RunFolder
 from ham.use.trace import traces
+from ham.view import plots
 from ham.view.analysis import PAPER_INPUT, decipher, write_figure
 from ham.view.plots import Measured, error_by_length, save
 from settings import run_with
@@ -115,3 +120,61 @@ def test_the_same_figure_is_the_same_file(tmp_path):
     for folder in ("a", "b"):
         save(error_by_length(points, {"sort": 8}), tmp_path / folder, "lengths")
     assert (tmp_path / "a/lengths.svg").read_bytes() == (tmp_path / "b/lengths.svg").read_bytes()
+
+
+@pytest.mark.parametrize("name", [r"a$\frac{$b", "_hidden", "caf\udce9", "a\x1b[31mb", "<script>&", "%s {x}"])
+def test_a_run_may_have_any_name(name, tmp_path):
+    record = {"epoch": 1, "error": 5.0, "train_error": 6.0, "longest": 4, "entropy": 0.1}
+    figures = {
+        "learning": plots.learning({name: [record]}),
+        "entropy": plots.entropy({name: [record]}),
+        "lengths": plots.error_by_length({name: [Measured(4, 5.0, 4.0, 6.0)]}, {name: 4}),
+    }
+    for kind, figure in figures.items():
+        _, svg = plots.save(figure, tmp_path, kind)
+        tree = ElementTree.parse(svg)
+        texts = ["".join(node.itertext()).strip() for node in tree.iter("{http://www.w3.org/2000/svg}text")]
+        assert visible(name) in texts
+
+
+def test_a_matplotlibrc_in_the_current_folder_is_not_obeyed(tmp_path):
+    (tmp_path / "matplotlibrc").write_text("text.usetex: True\nfont.size: 99\nbackend: module://evil\n")
+    (tmp_path / "evil.py").write_text("open('ran', 'w')")
+    code = (
+        "from ham.view import plots, drawing\nfrom pathlib import Path\n"
+        "print(drawing.matplotlib().rcParams['font.size'], Path.cwd().name)\n"
+        "record = {'epoch': 1, 'entropy': 0.1}\n"
+        "plots.save(plots.entropy({'x': [record]}), Path('.'), 'plot')\n"
+    )
+    words = [sys.executable, "-P", "-c", code]
+    done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout == f"10.0 {tmp_path.name}\n"
+    assert (tmp_path / "plot.svg").is_file()
+    assert not (tmp_path / "ran").exists()
+
+
+def test_figures_leave_the_backend_alone_and_show_themselves():
+    """In a process of its own, where nothing else has imported pyplot."""
+    code = """
+import sys, matplotlib
+from matplotlib.figure import Figure
+from ham.view.plots import Measured, entropy, error_by_length, learning
+matplotlib.use = None
+record = {"epoch": 1, "error": 1.0, "train_error": 2.0, "longest": 4, "entropy": 0.1}
+points = {"sort": [Measured(4, 0.0, 0.0, 0.2), Measured(1024, 1.0, 0.5, 2.0)]}
+for figure in (learning({"a": [record]}), entropy({"a": [record]}), error_by_length(points, {"sort": 4})):
+    assert isinstance(figure, Figure)
+    assert figure._repr_png_().startswith(b"\\x89PNG")
+assert "matplotlib.pyplot" not in sys.modules
+"""
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=120)
+
+
+def test_a_size_plot_has_every_size_and_the_ring_it_announces():
+    points = {"sort": [Measured(size, 1.0, 0.5, 2.0) for size in (32, 64, 1024)]}
+    axes = error_by_length(points, {"sort": 32}).axes[0]
+    assert [label.get_text() for label in axes.get_xticklabels()] == ["32", "64", "1,024"]
+    rings = [line for line in axes.lines if line.get_fillstyle() == "none" and line.get_marker() == "o"]
+    assert [line.get_xdata().tolist() for line in rings] == [[32]]
+    assert "ring" in axes.get_xlabel()

@@ -5,8 +5,11 @@ import re
 import shutil
 from pathlib import Path
 
+import numpy as np
 import pytest
+from PIL import Image
 
+from ham.cli.view import shipped
 from ham.use.trace import portable
 from ham.view.page import KNOWN, page
 
@@ -21,7 +24,7 @@ OWN = {
     "sort4": "9 3 3 15 0",
     "stack": "push 3, push 4, pop, pop",
     "queue": "push 3, push 4, pop, pop",
-    "priority_queue": "push 3:9, push 4:30, pop, pop",
+    "priority_queue": "push 9:3, push 30:4, pop, pop",
 }
 BAD = {
     "sort": [
@@ -37,9 +40,9 @@ BAD = {
     "stack": [("pop", "nothing is left"), ("push 99", "between 0 and 31"), ("shove 1", "push or a pop")],
     "queue": [("push 1, pop, pop", "operation 3"), ("push", "push or a pop"), ("", "at least one")],
     "priority_queue": [
-        ("push 1:5, push 2:5", "still inside"),
+        ("push 5:1, push 5:2", "still inside"),
         ("push 1", "two numbers"),
-        ("push 1:40", "priority"),
+        ("push 40:1", "priority"),
     ],
 }
 HOSTILE = [
@@ -89,7 +92,7 @@ def test_a_task_is_opened_played_stepped_and_given_own_input(open_page, best_add
     opened.click("#step")
     assert at(opened)["position"] == 1
     assert opened.locator(".edge.on").count() == opened.locator(".pill").count() >= 2
-    assert re.fullmatch(r"◂ 0\.\d\d|[01]\.\d\d ▸", opened.locator(".pill").first.text_content())
+    assert re.fullmatch(r"(left|right) \d+%", opened.locator(".pill").first.text_content())
     opened.click("#step")
     assert opened.locator(".node.read").count() == 1
     opened.click("#step")
@@ -158,7 +161,7 @@ def test_hostile_text_from_the_command_line(open_page, untrained, tmp_path):
         path.write_bytes(page(models, "sort", text).encode("utf-8", "surrogatepass"))
         opened = open_page(path.as_uri())
         assert opened.locator("#problem").inner_text() != ""
-        assert at(opened)["text"].startswith("7:1")
+        assert len(at(opened)["text"].split()) == 32, "the example is shown instead"
         opened.close()
 
 
@@ -224,6 +227,7 @@ def test_keys(open_page, best_address):
 
 def test_the_tree_is_walked_by_keyboard_and_tells_its_numbers(open_page, best_address):
     opened = open_page(best_address)
+    opened.click("#smaller")
     opened.click("#step")
     opened.locator(".node[data-node='1']").focus()
     tip = opened.locator("#tip")
@@ -322,15 +326,30 @@ def test_everything_that_can_be_used_has_a_name(open_page, best_address):
     assert opened.locator("h1").count() == 1
 
 
-def test_the_picture_for_the_readme(open_page, best_address):
-    """Set HAM_PICTURES=docs/images to renew the committed picture."""
-    opened = open_page(best_address)
-    opened.evaluate("ham.seek(22)")
+def test_the_picture_in_the_readme_is_of_the_shipped_model(open_page, tmp_path):
+    """Made anew each time and held against the committed one; HAM_PICTURES=docs/images renews that.
+
+    Fonts differ between machines, so the two are compared from afar.
+    """
+    models = [portable(trained) for trained in shipped()]
+    if "sort" not in {model["task"] for model in models}:
+        pytest.skip("no model of sort is shipped")
+    path = tmp_path / "ham.html"
+    path.write_text(page(models), "utf-8")
+    opened = open_page(path.as_uri())
+    opened.evaluate("ham.seek(74)")
     target = ARTIFACTS / "page.png"
     opened.screenshot(path=target)
-    assert target.stat().st_size > 20_000
     if folder := os.environ.get("HAM_PICTURES"):
         shutil.copy(target, Path(folder) / "page.png")
+    committed = Path(__file__).parents[2] / "docs" / "images" / "page.png"
+    made, kept = (
+        np.asarray(Image.open(file).convert("L").resize((64, 40)), float) for file in (target, committed)
+    )
+    apart = np.abs(made - kept).max()
+    assert apart < 40, (
+        f"{committed} is out of date: HAM_PICTURES=docs/images python -m pytest tests/view -k picture"
+    )
 
 
 def test_the_size(models, address):

@@ -8,6 +8,9 @@ from typing import Any
 
 from ham.bench.measure import Measured
 from ham.bench.work import BATCH
+from ham.core.errors import InputError
+from ham.core.files import write_whole
+from ham.view.drawing import blank, drawn, matplotlib
 
 BEGIN, END = "<!-- measured by ham bench -->", "<!-- end of what was measured -->"
 PAGE, PLOT = "performance.md", "performance.svg"
@@ -75,7 +78,7 @@ def write_report(found: Measured, folder: Path) -> list[Path]:
     _, end, after = rest.partition(END)
     if not (begin and end):
         before, after = f"{text.rstrip()}\n\n", "\n"
-    page.write_text(f"{before}{BEGIN}\n\n{markdown(found)}\n\n{END}{after}")
+    write_whole(page, f"{before}{BEGIN}\n\n{markdown(found)}\n\n{END}{after}".encode())
     return [page, *([plot] if _draw(found, plot) else [])]
 
 
@@ -150,13 +153,11 @@ def _accesses(found: Measured) -> str:
 def _draw(found: Measured, file: Path) -> bool:
     """The log–log plot; False where matplotlib is missing."""
     try:
-        import matplotlib
-    except ImportError:
+        rc_context = matplotlib().rc_context
+    except InputError:
         return False
-    from matplotlib.figure import Figure
-
-    with matplotlib.rc_context({"svg.hashsalt": "ham", "svg.fonttype": "none", "font.size": 9}):
-        figure = Figure(figsize=(9, 3.8), layout="constrained")
+    with rc_context({"svg.hashsalt": "ham", "svg.fonttype": "none", "font.size": 9}):
+        figure = blank(9.0, 3.8)
         training, access = figure.subplots(1, 2)
         for name, title in TITLES.items():
             if times := found.steps[name]:
@@ -175,5 +176,5 @@ def _draw(found: Measured, file: Path) -> bool:
             axes.set_yscale("log")
             axes.grid(alpha=0.3)
             axes.legend(frameon=False)
-        figure.savefig(file, metadata={"Date": None})
+        write_whole(file, drawn(figure, "svg", metadata={"Date": None}))
     return True

@@ -11,15 +11,20 @@ Exit codes: 0 done; 1 the command's own answer is no (`ham solve`: the oracle di
 from __future__ import annotations
 
 import importlib
+import io
 import os
+import re
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ham.cli.interrupt import prompt
 from ham.core.errors import InputError
+from ham.core.text import one_line
 
-LONGEST_MESSAGE = 500
+OUT_OF_MEMORY = re.compile("allocate memory|out of memory|bad_alloc")
+"""What PyTorch says, in errors that have no type of their own."""
 
 
 @dataclass(frozen=True)
@@ -58,8 +63,10 @@ COMMANDS = {
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a command; its exit code."""
+    _prepare_streams()
     try:
-        code = _run(list(sys.argv[1:] if argv is None else argv))
+        with prompt():
+            code = _run(list(sys.argv[1:] if argv is None else argv))
         sys.stdout.flush()
     except InputError as error:
         print(f"ham: {one_line(str(error))}", file=sys.stderr)
@@ -76,10 +83,21 @@ def main(argv: Sequence[str] | None = None) -> int:
         what = error.filename or "cannot write the output"
         print(f"ham: {one_line(f'{what}: {error.strerror}')}", file=sys.stderr)
         return 2
-    except MemoryError as error:
+    except (MemoryError, RuntimeError) as error:
+        if not (isinstance(error, MemoryError) or OUT_OF_MEMORY.search(str(error))):
+            raise
         print(f"ham: not enough memory: {one_line(str(error))}", file=sys.stderr)
         return 2
     return code
+
+
+def _prepare_streams() -> None:
+    """Streams that were closed lead nowhere, and what a terminal cannot show is a question mark there."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")
 
 
 def _drop_output() -> None:
@@ -128,12 +146,6 @@ def overview() -> str:
     )
 
 
-def one_line(message: str) -> str:
-    """A message without line breaks or control characters, whatever file or person it quotes."""
-    line = " ".join("".join(char if char.isprintable() else " " for char in message).split())
-    return line if len(line) <= LONGEST_MESSAGE else f"{line[: LONGEST_MESSAGE - 1]}…"
-
-
 def _meant(name: str) -> str:
     import difflib
 
@@ -141,4 +153,4 @@ def _meant(name: str) -> str:
     return f" (did you mean {close[0]}?)" if close else ""
 
 
-__all__ = ["COMMANDS", "Command", "main", "one_line", "overview"]
+__all__ = ["COMMANDS", "Command", "main", "overview"]

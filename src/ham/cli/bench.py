@@ -9,6 +9,7 @@ from typing import Annotated
 
 from ham.cli.arguments import optional
 from ham.core.errors import InputError
+from ham.core.files import write_whole
 
 
 def bench(
@@ -27,8 +28,12 @@ def bench(
         out: folder for performance.md and performance.svg; by default docs of ham's repository,
             unless only a part is measured.
     """
+    from ham.core.tree import depth_of
+
     if sizes == ():
         raise InputError("--sizes needs at least one number of leaves, such as --sizes 32")
+    for leaves in sizes or ():
+        depth_of(leaves)
     for file in (json, out):
         if file is not None and not file.absolute().parent.is_dir():
             raise InputError(f"there is no folder {file.absolute().parent} for {file.name}")
@@ -44,7 +49,7 @@ def bench(
     found = library.measure(plan)
     print(library.markdown(found))
     if json is not None:
-        json.write_text(json_text.dumps(library.as_json(found), indent=2) + "\n")
+        write_whole(json, (json_text.dumps(library.as_json(found), indent=2) + "\n").encode())
         print(f"\nwrote {json}")
     if out is None and plan == library.FULL and (folder := benchmarks()) is not None:
         out = folder.parent / "docs"

@@ -6,9 +6,17 @@ import logging
 
 from ham.cli.arguments import Backend
 from ham.core.errors import InputError
+from ham.core.text import one_line
 
 THREADS = 1
 """PyTorch's many small operations are fastest on one thread."""
+
+MOST_THREADS = 1024
+
+
+class _OneLine(logging.Formatter):
+    def format(self, record: logging.LogRecord) -> str:
+        return one_line(super().format(record))
 
 
 def prepare(backend: Backend, threads: int | None) -> None:
@@ -17,12 +25,12 @@ def prepare(backend: Backend, threads: int | None) -> None:
 
     from ham import ops
 
-    if threads is not None and threads < 1:
-        raise InputError(f"threads must be at least 1, got {threads}")
+    if threads is not None and not 1 <= threads <= MOST_THREADS:
+        raise InputError(f"threads must lie in 1 … {MOST_THREADS:,}, got {threads:,}")
     logger = logging.getLogger("ham")
     if not logger.handlers:
         handler = logging.StreamHandler()
-        handler.setFormatter(logging.Formatter("%(message)s"))
+        handler.setFormatter(_OneLine("%(message)s"))
         logger.addHandler(handler)
         logger.setLevel(logging.INFO)
     if backend is not None:

@@ -53,9 +53,7 @@ def evaluate(
 
     engine.prepare(backend, threads)
     trained = runs.load(model, task)
-    seed = fresh_seed() if seed is None else seed
-    if seed < 0:
-        raise InputError(f"seed must not be negative, got {seed}")
+    seed = chosen_seed(seed)
     asked = [(size, _range(lengths)) for size in leaves or _paper_sizes(trained.run)]
     engine.announce()
     rows = [row(trained, size, span, examples, seed) for size, span in asked]
@@ -68,8 +66,11 @@ def evaluate(
         table(rows)
 
 
-def fresh_seed() -> int:
-    return secrets.randbelow(1 << 32)
+def chosen_seed(seed: int | None) -> int:
+    """The seed that was given, or a new one."""
+    if seed is not None and not 0 <= seed < 1 << 63:
+        raise InputError(f"seed must lie in 0 … 2^63 - 1, got {seed}")
+    return secrets.randbelow(1 << 32) if seed is None else seed
 
 
 def both_protocols(trained: Trained, examples: int, seed: int) -> list[dict[str, Any]]:

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 from tyro.conf import arg
 
 from ham.core.errors import InputError
+from ham.core.text import visible
 
 SEED = 0
 """Of the test examples."""
@@ -51,7 +52,7 @@ def plot(
     }
     for name, figure in figures.items():
         for path in plots.save(figure, out, name):
-            print(path)
+            print(visible(path))
 
 
 def measured(path: Path, sizes: tuple[int, ...], examples: int) -> list[Any]:

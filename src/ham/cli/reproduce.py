@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from ham.cli import engine
 from ham.cli.arguments import Backend, optional
 from ham.core.errors import InputError
+from ham.core.text import visible
 from ham.models.kinds import KINDS
 
 if TYPE_CHECKING:
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 else:
     Column = Literal[COLUMNS]
 
+MOST_SEEDS = 1000
 TRAINING = "training"
 """Folder of the runs of `--train`, in that of the results."""
 
@@ -63,7 +65,7 @@ def reproduce(
         threads: threads to run on, or with --train runs side by side; by default one for each core.
     """
     from ham.cli import terminal
-    from ham.cli.evaluate import fresh_seed
+    from ham.cli.evaluate import chosen_seed
     from ham.reproduce import tables
 
     cores = threads or os.cpu_count() or 1
@@ -75,7 +77,7 @@ def reproduce(
         raise InputError("--document is about the shipped models, which --train does not use")
     pairs = tables.wanted(table, task.replace("-", "_") if task else None, model)
     models = _trained(pairs, seeds, out / TRAINING, cores) if train else tables.shipped_models()
-    seed = fresh_seed() if seed is None else seed
+    seed = chosen_seed(seed)
     found: list[tables.Cell] = []
     missing: set[str] = set()
     with terminal.counting("cells", len(pairs) * len(tables.SPLITS)) as count:
@@ -89,7 +91,7 @@ def reproduce(
         raise InputError(f"no model is shipped for these cells: {', '.join(sorted(missing))}")
     costs = _complexity() if table != 2 and task is None and model is None else []
     note = (
-        f"Errors in percent of whole sequences, with their 95% interval, on {examples} fresh examples a cell "
+        f"Errors in percent of whole sequences, with their 95% interval, on {examples:,} fresh examples a cell "
         f"(seed {seed})."
     )
     print(f"{note}\n")
@@ -100,17 +102,19 @@ def reproduce(
     if missing:
         print(f"Not shipped yet: {', '.join(sorted(missing))}.")
     tables.write(out, found, costs, seed)
-    print(f"Written to {out}: tables.md, tables.tex, results.json.")
+    print(f"Written to {visible(out)}: tables.md, tables.tex, results.json.")
     if importlib.util.find_spec("matplotlib") is None:
         print("Plots and the page need matplotlib: pip install 'ham-memory[view]'.")
     else:
-        print(f"To look at: {tables.write_report(out, found, texts, models, note)}")
+        with terminal.counting("sizes", len(found) // len(tables.SPLITS)) as count:
+            report = tables.write_report(out, found, texts, models, note, seed, count)
+        print(f"To look at: {visible(report)}")
     if document is not None:
         from ham.reproduce.document import write_document
 
         with terminal.counting("lengths", len(pairs)) as count:
             write_document(document, pairs, texts, note, seed, count)
-        print(f"All results: {document}")
+        print(f"All results: {visible(document)}")
 
 
 def _complexity() -> list[Cost]:
@@ -142,7 +146,7 @@ def _figure(out: Path) -> None:
         ("node", "right side told by the coordinate", "by its sign alone", "by guessing"),
         [(str(node), *(terminal.percent(100 * by[node]) for by in verdicts)) for node in verdicts[0]],
     )
-    print(f"\nWritten to {out}: analysis.png, analysis.svg.")
+    print(f"\nWritten to {visible(out)}: analysis.png, analysis.svg.")
 
 
 def _trained(pairs: Sequence[tuple[str, str]], seeds: int, folder: Path, workers: int) -> dict[str, Path]:
@@ -152,15 +156,14 @@ def _trained(pairs: Sequence[tuple[str, str]], seeds: int, folder: Path, workers
     from ham.reproduce.tables import recipe_of
     from ham.runs import RunFolder
 
-    if seeds < 1:
-        raise InputError(f"seeds must be at least 1, got {seeds}")
+    if not 1 <= seeds <= MOST_SEEDS:
+        raise InputError(f"seeds must lie in 1 … {MOST_SEEDS:,}, got {seeds:,}")
     jobs = retrain.jobs([recipe_of(model, task) for model, task in pairs], range(seeds), folder)
     todo = [job for job in jobs if not job.done]
     if todo:
         seconds, unknown = retrain.estimate(todo, workers)
-        print(
-            f"{len(todo)} of {len(jobs)} runs to train in {folder}, {workers} at a time: about {_time(seconds)}."
-        )
+        there = f"{len(todo)} of {len(jobs)} runs to train in {visible(folder)}"
+        print(f"{there}, {workers} at a time: about {_time(seconds)}.")
         if unknown:
             print(f"Not counted, for want of a log: {', '.join(unknown)}.")
         with terminal.counting("runs", len(todo)) as count:

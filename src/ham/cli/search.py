@@ -12,6 +12,7 @@ from typing import Any
 from ham import ops, tasks
 from ham.core.errors import InputError
 from ham.core.files import read_text
+from ham.core.text import shell_word, visible
 from ham.ops import Backend
 from ham.runs import RunFolder
 from ham.search import engine, report, screen
@@ -40,7 +41,9 @@ def resume_search(
         raise InputError(f"the search in {path} is of {plan.base.task}, not of {named}")
     if plan.sweep != sweep:
         command = "ham sweep" if plan.sweep else "ham tune"
-        raise InputError(f"{path} holds another kind of search; go on with: {command} --resume {path}")
+        raise InputError(
+            f"{path} holds another kind of search; go on with: {command} --resume {shell_word(path)}"
+        )
     if trials is not None:
         if trials < plan.trials:
             raise InputError(
@@ -71,8 +74,10 @@ def run_search(
     _print(folder, plan, found, json)
     if not all(outcome.ended for outcome in found):
         # Code in a file is only run for who names the file, each time anew.
-        task = plan.base.task if ".py:" in plan.base.task else ""
-        command = f"ham {'sweep' if plan.sweep else f'tune {task}'.strip()} --resume {folder.path}"
+        task = shell_word(plan.base.task) if ".py:" in plan.base.task else ""
+        command = (
+            f"ham {'sweep' if plan.sweep else f'tune {task}'.strip()} --resume {shell_word(folder.path)}"
+        )
         command += f" --task {task}" if plan.sweep and task else ""
         print(f"ham: not all trials ended; go on with: {command}", file=sys.stderr)
     if stopped:
@@ -88,6 +93,7 @@ def _follow(folder: SearchFolder, plan: Plan, resources: Resources) -> bool:
             with screen.shown(plan, outcomes(folder, plan), resources.hours) as board:
                 engine.run(folder, plan, resources, board)
         except KeyboardInterrupt:
+            print("ham: stopping; Ray ends its workers, which takes some seconds", file=sys.stderr)
             return True
     return False
 
@@ -104,8 +110,8 @@ def _print(folder: SearchFolder, plan: Plan, found: Sequence[Outcome], json: boo
         terminal.table(columns, map(report.cells, shown), right=(columns[0], *report.COLUMNS[1:]))
     print(report.in_words(plan, found))
     if not plan.sweep and ranked(found):
-        print(f"train the best again with: ham train --recipe {folder.path / report.BEST}")
-    print(f"report: {folder.path / ('sweep.md' if plan.sweep else 'search.md')}")
+        print(f"train the best again with: ham train --recipe {shell_word(folder.path / report.BEST)}")
+    print(f"report: {visible(folder.path / ('sweep.md' if plan.sweep else 'search.md'))}")
 
 
 def known_task(task: str) -> str:

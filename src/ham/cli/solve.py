@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import csv
-import io
 import json as json_text
 import sys
+from collections.abc import Iterator
 from contextlib import nullcontext
 from dataclasses import asdict
 from pathlib import Path
@@ -17,13 +17,18 @@ from ham import tasks
 from ham.cli import engine
 from ham.cli.arguments import Backend, optional
 from ham.core.errors import InputError
-from ham.core.files import LARGEST_TEXT, read_json
+from ham.core.files import read_json
 from ham.tasks import Task
 
 if TYPE_CHECKING:
     from ham.use.solve import Answer
 
 Format = Literal["lines", "csv"]
+LONGEST_LINE = 1 << 24
+"""Bytes of the longest question: as JSON it may take thirty times as much memory."""
+MOST_TOGETHER = 1000
+LEAVES_AT_ONCE = 1 << 17
+"""Questions, and rows of them, that are read before they are answered."""
 
 
 def solve(
@@ -62,17 +67,19 @@ def solve(
 
     engine.prepare(backend, threads)
     judge = tasks.get(task)
-    questions = [_read(judge, question, "")] if file is None else _questions(judge, file, format)
+    given = iter([_read(judge, question, "")]) if file is None else _questions(judge, file, format)
     trained = runs.load(model or judge.name, task if ".py:" in task else None)
     if trained.task.name != judge.name:
         raise InputError(f"{model} was trained on {trained.task.name}, not on {judge.name}")
-    answers = solve_all(trained, questions, leaves=leaves)
-    for answer in answers:
-        print(json_text.dumps(asdict(answer)) if json else _line(judge, answer))
-    right = sum(answer.right for answer in answers)
+    right = asked = 0
+    for questions in _batches(given):
+        for answer in solve_all(trained, questions, leaves=leaves):
+            print(json_text.dumps(asdict(answer)) if json else _line(judge, answer))
+            right += answer.right
+            asked += 1
     if file is not None:
-        print(f"{right} of {len(answers)} right", file=sys.stderr)
-    return 0 if right == len(answers) else 1
+        print(f"{right} of {asked} right", file=sys.stderr)
+    return 0 if right == asked else 1
 
 
 def _line(task: Task, answer: Answer) -> str:
@@ -83,47 +90,64 @@ def _line(task: Task, answer: Answer) -> str:
     return f"{given}  (wrong{end}: should be {task.show_answer(answer.expected)})"
 
 
-def _questions(task: Task, file: str, format: Format | None) -> list[Any]:
+def _batches(questions: Iterator[tuple[Any, int]]) -> Iterator[list[Any]]:
+    """Questions as they come, so many together that a file may hold any number of them."""
+    batch, rows = [], 0
+    for question, length in questions:
+        batch.append(question)
+        rows += length
+        if len(batch) >= MOST_TOGETHER or rows >= LEAVES_AT_ONCE:
+            yield batch
+            batch, rows = [], 0
+    if batch:
+        yield batch
+
+
+def _questions(task: Task, file: str, format: Format | None) -> Iterator[tuple[Any, int]]:
+    """The questions of a file, each with its number of rows."""
     name = "standard input" if file == "-" else file
-    text = _text(file, name)
-    rows = _csv(task, text, name) if (format or _format_of(file)) == "csv" else _lines(text, name)
-    questions = [_read(task, given, f"{name}, line {number}: ") for number, given in rows]
-    if not questions:
+    lines = _lines(file, name)
+    rows = _csv(task, lines, name) if (format or _format_of(file)) == "csv" else _typed(lines, name)
+    none = True
+    for number, given in rows:
+        none = False
+        yield _read(task, given, f"{name}, line {number}: ")
+    if none:
         raise InputError(f"{name} holds no question")
-    return questions
 
 
 def _format_of(file: str) -> Format:
     return "csv" if file.lower().endswith(".csv") else "lines"
 
 
-def _text(file: str, name: str) -> str:
+def _lines(file: str, name: str) -> Iterator[tuple[int, str]]:
+    """The lines of a text with their numbers, one at a time."""
+    number = 0
     try:
         with nullcontext(sys.stdin.buffer) if file == "-" else Path(file).open("rb") as given:
-            data = given.read(LARGEST_TEXT + 1)
+            while line := given.readline(LONGEST_LINE + 1):
+                number += 1
+                if len(line) > LONGEST_LINE:
+                    raise InputError(f"{name}, line {number}: it has more than {LONGEST_LINE:,} bytes")
+                yield number, line.decode("utf-8" if number > 1 else "utf-8-sig")
+    except InputError:
+        raise
+    except UnicodeDecodeError:
+        raise InputError(f"{name}, line {number}: not UTF-8 text") from None
     except OSError as error:
         raise InputError(f"cannot read {name}: {error.strerror}") from None
     except ValueError as error:
         raise InputError(f"cannot read {name!r}: {error}") from None
-    if len(data) > LARGEST_TEXT:
-        raise InputError(f"{name} has more than {LARGEST_TEXT:,} bytes; give it in parts")
-    try:
-        return data.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        line = error.object[: error.start].count(b"\n") + 1
-        raise InputError(f"{name}, line {line}: not UTF-8 text") from None
 
 
-def _lines(text: str, name: str) -> list[tuple[int, Any]]:
+def _typed(lines: Iterator[tuple[int, str]], name: str) -> Iterator[tuple[int, Any]]:
     """Questions with their line numbers; blank lines are passed over."""
-    rows: list[tuple[int, Any]] = []
-    for number, line in enumerate(text.split("\n"), 1):
+    for number, line in lines:
         line = line.strip()
         if line.startswith(("[", '"', "{")):
-            rows.append((number, _json(line, f"{name}, line {number}")))
+            yield number, _json(line, f"{name}, line {number}")
         elif line:
-            rows.append((number, line))
-    return rows
+            yield number, line
 
 
 def _json(line: str, where: str) -> Any:
@@ -133,24 +157,34 @@ def _json(line: str, where: str) -> Any:
     return question
 
 
-def _csv(task: Task, text: str, name: str) -> list[tuple[int, str]]:
+def _csv(task: Task, lines: Iterator[tuple[int, str]], name: str) -> Iterator[tuple[int, str]]:
     between = ", " if "," in task.example else " "
-    reader = csv.reader(io.StringIO(text, newline=""), strict=True)
-    rows = []
+    length = 0
+
+    def measured() -> Iterator[str]:
+        nonlocal length
+        for number, line in lines:
+            length += len(line)
+            if length > LONGEST_LINE:
+                raise InputError(
+                    f"{name}, line {number}: the question has more than {LONGEST_LINE:,} characters"
+                )
+            yield line
+
+    reader = csv.reader(measured(), strict=True)
     try:
         for cells in reader:
+            length = 0
             if any(cell.strip() for cell in cells):
-                rows.append((reader.line_num, between.join(cells)))
+                yield reader.line_num, between.join(cells)
     except csv.Error as error:
         raise InputError(f"{name}, line {reader.line_num}: not valid CSV: {error}") from None
-    return rows
 
 
-def _read(task: Task, given: Any, where: str) -> Any:
-    """The question, if the task can take it; the error says where it stood."""
+def _read(task: Task, given: Any, where: str) -> tuple[Any, int]:
+    """The question, if the task can take it, and its number of rows; the error says where it stood."""
     try:
         question = task.parse(given) if isinstance(given, str) else given
-        task.encode(question)
+        return question, len(task.encode(question))
     except InputError as error:
         raise InputError(f"{where}{error}") from None
-    return question

@@ -17,7 +17,7 @@ from ham.core.files import read_text
 from ham.ops import Backend
 from ham.search import space as spaces
 from ham.search.engine import Resources
-from ham.search.plan import Plan, SearchFolder
+from ham.search.plan import Plan, SearchFolder, require_trials
 
 
 def sweep(
@@ -96,4 +96,6 @@ def _seeds(text: str) -> tuple[int, ...]:
     found = re.fullmatch(r"(\d{1,9}):(\d{1,9})", text)
     if not found or not int(found[1]) < int(found[2]):
         raise InputError(f"seeds must be A:B with A below B, such as 0:10, got {text!r}")
-    return tuple(range(int(found[1]), int(found[2])))
+    seeds = range(int(found[1]), int(found[2]))
+    require_trials(len(seeds))
+    return tuple(seeds)

@@ -16,6 +16,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 from rich.text import Text
 
+from ham.core.text import visible
+
 if TYPE_CHECKING:
     from ham.config import Run
     from ham.train.loop import Epoch, Step
@@ -30,7 +32,7 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[str]], right: Sequence
     for column in columns:
         grid.add_column(column, justify="right" if column in right else "left", overflow="fold")
     for row in rows:
-        grid.add_row(*map(Text, row))
+        grid.add_row(*(Text(visible(cell)) for cell in row))
     with console.capture() as captured:
         console.print(grid)
     print(captured.get(), end="")  # rich itself would end the program if its reader has gone

@@ -15,6 +15,7 @@ from ham import recipes, tasks
 from ham.cli.arguments import Backend, optional, parse
 from ham.config import Architecture, Data, Objective, Optimiser, Options, Phase, Run, Schedule, format_1
 from ham.core.errors import InputError
+from ham.core.text import shell_word
 from ham.models.kinds import kind_for
 from ham.tasks import Practice
 
@@ -224,8 +225,8 @@ def _follow(run: Run | None, path: Path, execution: Execution, task: str | None 
                 logged = _logged(events, path, run) if execution.tensorboard else events
                 terminal.training(logged, run, done)
     except KeyboardInterrupt:
-        again = f" --task {run.task}" if ".py:" in run.task else ""
-        print(f"ham: stopped; continue with: {COMMAND} --resume {path}{again}", file=sys.stderr)
+        again = f" --task {shell_word(run.task)}" if ".py:" in run.task else ""
+        print(f"ham: stopped; continue with: {COMMAND} --resume {shell_word(path)}{again}", file=sys.stderr)
         return 130
     print(_summary(folder, run, path))
     if execution.evaluate:
@@ -265,7 +266,7 @@ def _summary(folder: RunFolder, run: Run, path: Path) -> str:
     reached = "" if best["longest"] == run.data.leaves else f" (of {run.data.leaves} wanted)"
     return (
         f"best validation error {best['error']:.2f}% on inputs up to length {best['longest']}{reached}; "
-        f"measure it with: ham evaluate {path}"
+        f"measure it with: ham evaluate {shell_word(path)}"
     )
 
 

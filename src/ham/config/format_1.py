@@ -32,12 +32,16 @@ _SOFT = {"lstm+ham": "dham", "raw-ham": "raw-dham"}
 def upgraded(data: dict[str, Any], where: str) -> dict[str, Any]:
     """A run of the first format as one of the second."""
     model, training = ({**_object(data, part, where)} for part in ("model", "training"))
+    if unknown := set(data) - {"task", "model", "training", "seed"}:
+        raise InputError(
+            f"{where} has no field {sorted(unknown)[0]!r}; there are model, seed, task, training"
+        )
     found: dict[str, Any] = {name: value for name, value in data.items() if name != "training"}
-    if (soft := model.pop("soft", False)) not in (True, False):
+    if type(soft := model.pop("soft", False)) is not bool:
         raise InputError(f"{where}: model: soft must be bool, got {soft!r}")
     if soft:
         kind = model.get("kind", "lstm+ham")
-        if kind not in _SOFT:
+        if kind not in tuple(_SOFT):
             raise InputError(f"{where}: model.soft is for models with a tree, not for {kind}")
         model["kind"] = _SOFT[kind]
     found["model"] = model

@@ -15,7 +15,7 @@ class Options(Mapping[str, float]):
     0.6
     """
 
-    def __init__(self, **values: float):
+    def __init__(self, /, **values: float):
         self._values = dict(sorted(values.items()))
 
     @classmethod

@@ -24,6 +24,8 @@ READ = (1, 2)
 
 LARGEST_MEMORY = 1 << 25
 """Numbers in the leaves of one memory, size × leaves."""
+LARGEST_STEP = 1 << 28
+"""Numbers that a batch keeps for its gradient."""
 
 
 @dataclass(frozen=True)
@@ -74,6 +76,12 @@ class Run:
             f"a memory holds at most {LARGEST_MEMORY:,} numbers, "
             f"got {largest:,} leaves of size {self.model.size}",
         )
+        numbers = _numbers_in_a_step(self.model, self.data)
+        require(
+            numbers <= LARGEST_STEP,
+            f"a batch keeps at most {LARGEST_STEP:,} numbers for its gradient, about {numbers:,} are asked for: "
+            "lower batch, leaves, every or the model's widths",
+        )
 
     def to_json(self) -> str:
         plain = {**dataclasses.asdict(self), "practice": dict(self.practice)}
@@ -95,6 +103,14 @@ def require_readable(version: Any, where: str) -> None:
     if type(version) is not int or version not in READ:
         known = " and ".join(map(str, READ))
         raise InputError(f"{where} has format {version!r}; this version of ham reads formats {known}")
+
+
+def _numbers_in_a_step(model: Architecture, data: Data) -> int:
+    """What a batch keeps for its gradient: of each timestep its controller and the tree that it touched."""
+    leaves = data.train_up_to or data.leaves
+    touched = 2 * leaves if model.traits.soft else leaves.bit_length()
+    in_tree = touched * (model.size + model.hidden) if model.traits.tree else 0
+    return data.batch * leaves * model.every * (model.cells + in_tree)
 
 
 def changed(settings: Any, changes: Mapping[str, Any]) -> Any:

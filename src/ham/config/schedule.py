@@ -74,7 +74,7 @@ class Phase:
     """Share of batches that are drawn from the task's hard cases, those that may be practised."""
 
     def __post_init__(self) -> None:
-        require_shares(self, "tall", "anywhere", "hard")
+        require_shares(self, "tall", "anywhere", "hard", "learning_rate_decay", "exploration_decay")
         require_finite(self)
 
 

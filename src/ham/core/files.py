@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import math
 import os
@@ -9,7 +10,7 @@ import stat
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from ham.core.errors import InputError
 
@@ -75,10 +76,18 @@ def read_json(text: str, where: str, *, infinite: bool = False, each: Callable[[
 
 
 def write_whole(path: Path, data: bytes) -> None:
-    """Replace a file as a whole: whoever reads it, even after a crash, sees the old or the new."""
+    """Replace a file as a whole: whoever reads it, even after a crash, sees the old or the new.
+
+    A file keeps its mode. What is there and no ordinary file (a device, a pipe, a link) is left alone.
+    """
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        with temporary.open("wb") as file:
+        mode = _mode_of(path)
+        temporary.unlink(missing_ok=True)
+        # Only a file that this call makes: never one, or a link, that somebody put there.
+        with open(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666), "wb") as file:
+            if mode is not None:
+                os.fchmod(file.fileno(), mode)
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
@@ -88,6 +97,32 @@ def write_whole(path: Path, data: bytes) -> None:
         with suppress(OSError):
             temporary.unlink()
         raise InputError(f"cannot write {path}: {error.strerror}") from None
+
+
+def _mode_of(path: Path) -> int | None:
+    """The permissions of a file that may be replaced; None where there is none yet."""
+    try:
+        found = path.lstat().st_mode
+    except FileNotFoundError:
+        return None
+    if not stat.S_ISREG(found):
+        raise InputError(f"cannot write {path}: what is there is not an ordinary file")
+    return stat.S_IMODE(found)
+
+
+def open_lock(path: Path) -> BinaryIO:
+    """A file to lock, made if need be; nothing is ever written to it, and no link followed."""
+    flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK
+    try:
+        file = open(os.open(path, flags, 0o666), "r+b", buffering=0)  # noqa: SIM115
+    except OSError as error:
+        if error.errno in (errno.ELOOP, errno.ENXIO, errno.EISDIR):
+            raise InputError(f"{path} is not an ordinary file") from None
+        raise
+    if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+        file.close()
+        raise InputError(f"{path} is not an ordinary file")
+    return file
 
 
 def _flush_folder(folder: Path) -> None:

@@ -12,6 +12,9 @@ from torch import Tensor
 
 from ham.core.errors import InputError
 
+MOST_LEAVES = 1 << 30
+"""More than any machine's memory; node numbers and sizes in bytes stay whole numbers of 64 bits."""
+
 
 def depth_of(leaves: int) -> int:
     """Decisions on the way from the root to a leaf: log2 of the number of leaves.
@@ -19,6 +22,8 @@ def depth_of(leaves: int) -> int:
     >>> depth_of(1), depth_of(8)
     (0, 3)
     """
+    if leaves > MOST_LEAVES:
+        raise InputError(f"leaves must be at most {MOST_LEAVES:,}, got {leaves:,}")
     if leaves < 1 or leaves & (leaves - 1):
         raise InputError(
             f"leaves must be a power of two, got {leaves}; "

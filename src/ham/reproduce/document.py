@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,16 +13,12 @@ import numpy as np
 from ham import recipes
 from ham.core.files import read_text, write_whole
 from ham.reproduce.publish import seeds_of
-from ham.reproduce.tables import PAPER, Text, markdown, recipe_of, shipped_models
-from ham.runs import RunFolder, load
+from ham.reproduce.tables import PAPER, Text, by_length, markdown, recipe_of, shipped_models
+from ham.runs import RunFolder
 from ham.search.plan import SearchFolder
-from ham.train.evaluate import evaluate_at
 from ham.view import plots
 from ham.view.plots import Measured
 
-TIMES_LONGER = (1, 2, 4, 8, 16, 32)
-SYMBOLS_FOR_A_POINT = 64_000
-"""Longer inputs get fewer examples, so that every point of the curves costs about the same."""
 LEARNED = 1.0
 """Percent of validation error on the last tree at which a task counts as learned."""
 SEARCHES = Path(__file__).parents[1] / "recipes" / "searches"
@@ -95,20 +91,6 @@ def write_document(
         plots.save(plots.learning(curves_of), pictures, f"learning-{task}")
         parts += [f"![{task}: validation error by epoch](results/learning-{task}.svg)", ""]
     write_whole(file, "\n".join(parts).encode())
-
-
-def by_length(path: Path, seed: int) -> Iterable[Measured]:
-    """Errors of a model on inputs of the trained length and up to 32 times that."""
-    trained = load(path)
-    for times in TIMES_LONGER:
-        leaves = times * trained.run.data.leaves
-        score = evaluate_at(
-            trained,
-            leaves,
-            examples=max(SYMBOLS_FOR_A_POINT // leaves, 50),
-            seed=seed,
-        )
-        yield Measured(leaves, score.error, *score.interval)
 
 
 def length_table(of_task: Mapping[str, list[Measured]]) -> list[str]:
@@ -201,4 +183,4 @@ def _range(values: dict[str, Any]) -> str:
     return " or ".join(map(str, bounds)) if kind == "choice" else f"{bounds[0]:g} … {bounds[1]:g} ({kind})"
 
 
-__all__ = ["by_length", "search_table", "seed_table", "time_table", "write_document"]
+__all__ = ["search_table", "seed_table", "time_table", "write_document"]

@@ -6,6 +6,7 @@ where it stood, and any number of them run side by side.
 
 from __future__ import annotations
 
+import logging
 import signal
 import subprocess
 import sys
@@ -22,9 +23,12 @@ import numpy as np
 from ham import recipes
 from ham.config import Run, changed
 from ham.core.errors import InputError
+from ham.core.processes import guarded
 from ham.runs import CONFIG, PRETRAINED, RunFolder, quality
 
+_log = logging.getLogger("ham")
 LOG = "log.txt"
+SECONDS_FOR_THE_LAST_OWNER = 20.0
 CALIBRATION = "sort"
 """The recipe whose speed here, against its shipped log, tells how much faster or slower this machine is."""
 
@@ -115,9 +119,9 @@ def train_all(todo: Sequence[Job], workers: int) -> Iterator[tuple[Job, float]]:
                 yield futures[future], future.result()
         except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)
+            _log.info("stopping; every run saves where it stands")
             for process in running:
-                # Interrupted, a run saves where it stands.
-                process.send_signal(signal.SIGINT)
+                process.terminate()
             raise
 
 
@@ -128,15 +132,18 @@ def _cost(job: Job) -> float:
 
 def _train(job: Job, started: Callable[[subprocess.Popen], None]) -> float:
     before = time.monotonic()
-    with (job.path / LOG).open("ab") as log:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "ham", "train", "--resume", str(job.path), "--threads", "1"],
-            stdout=log,
-            stderr=log,
-        )
+    with RunFolder(job.path).locked(patience=SECONDS_FOR_THE_LAST_OWNER):
+        pass  # the run of a command that was killed just now may still be saving
+    # -P: a module in the current folder is not ours.
+    words = [sys.executable, "-P", "-m", "ham", "train", "--resume", str(job.path), "--threads", "1"]
+    with (
+        (job.path / LOG).open("ab") as log,
+        # Interrupted, a run saves where it stands.
+        guarded(words, signal.SIGINT, stdout=log, stderr=log) as process,
+    ):
         started(process)
         code = process.wait()
-    if code not in (0, 130, -signal.SIGINT):
+    if code not in (0, 130):
         last = (job.path / LOG).read_text(errors="replace").strip().splitlines()[-1:]
         raise InputError(f"{job.name} with seed {job.run.seed} failed: {' '.join(last)}")
     return time.monotonic() - before

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -16,6 +16,7 @@ from ham.models import kinds
 from ham.reproduce.complexity import Cost
 from ham.runs import PRETRAINED, RunFolder, Trained, load, shipped
 from ham.train.evaluate import Score, evaluate_at, wilson
+from ham.view.plots import Measured
 
 if TYPE_CHECKING:
     from ham.view.analysis import Finding
@@ -24,6 +25,10 @@ Split = Literal["test", "generalisation"]
 
 COLUMNS = {table: tuple(kind.title for kind in kinds.columns(table)) for table in recipes.TABLES}
 SPLITS: tuple[Split, ...] = ("test", "generalisation")
+
+TIMES_LONGER = (1, 2, 4, 8, 16, 32)
+SYMBOLS_FOR_A_POINT = 64_000
+"""Longer inputs get fewer examples, so that every point of the curves costs about the same."""
 
 PAPER: dict[tuple[str, str], tuple[float, float]] = {
     ("lstm", "reverse"): (73, 100),
@@ -65,9 +70,19 @@ class Cell:
 
     def text(self) -> str:
         """Our error with its 95% interval, and the paper's."""
-        low, high = wilson(self.wrong, self.examples)
-        ours = f"{self.error:.3g}% [{low:.3g}, {high:.3g}]"
+        low, high = map(two_digits, wilson(self.wrong, self.examples))
+        ours = f"{self.error:.3g}% [{low}, {high}]"
         return ours if self.paper is None else f"{ours} · paper {self.paper:g}%"
+
+
+def two_digits(percent: float) -> str:
+    """A bound to two digits, counted from the nearer end: of a bound of 99.847%, the 0.15 that are missing.
+
+    >>> [two_digits(bound) for bound in (0.0, 0.1534, 62.21, 99.847, 100.0)]
+    ['0', '0.15', '62', '99.85', '100']
+    """
+    rounded = float(f"{percent:.2g}") if percent < 50 else 100 - float(f"{100 - percent:.2g}")
+    return f"{rounded:g}"
 
 
 def recipe_of(model: str, task: str) -> str:
@@ -135,6 +150,20 @@ def score_of(trained: Trained, split: Split, *, examples: int, seed: int) -> tup
     trained_on = trained.run.data.leaves
     leaves = trained_on if split == "test" else 4 * trained_on
     return evaluate_at(trained, leaves, examples=examples, seed=seed), leaves
+
+
+def by_length(path: Path, seed: int, most: int = SYMBOLS_FOR_A_POINT) -> Iterator[Measured]:
+    """Errors of a model on inputs of the trained length and up to 32 times that, on so many examples at most."""
+    trained = load(path)
+    for times in TIMES_LONGER:
+        leaves = times * trained.run.data.leaves
+        score = evaluate_at(
+            trained,
+            leaves,
+            examples=min(most, max(SYMBOLS_FOR_A_POINT // leaves, 50)),
+            seed=seed,
+        )
+        yield Measured(leaves, score.error, *score.interval)
 
 
 def write(folder: Path, found: list[Cell], costs: list[Cost], seed: int) -> None:
@@ -262,23 +291,37 @@ def write_report(
     tables: list[Text],
     models: Mapping[str, Path],
     note: str,
+    seed: int,
+    count: Callable[[int], None],
 ) -> Path:
-    """`index.html`: the tables, plots, the analysis figure and the live page of all shipped models."""
+    """`index.html`: the live page of all shipped models, the tables, plots and the analysis figure."""
     from ham.use.trace import portable
-    from ham.view.plots import Measured
     from ham.view.report import write_report
 
     measured: dict[str, dict[str, list[Measured]]] = {}
+    trained_on: dict[str, dict[str, int]] = {}
     logs: dict[str, dict[str, list[dict]]] = {}
-    for cell in found:
-        point = Measured(cell.leaves, cell.error, *wilson(cell.wrong, cell.examples))
-        measured.setdefault(cell.task, {}).setdefault(cell.model, []).append(point)
-        log = RunFolder(models[recipe_of(cell.model, cell.task)]).metrics()
-        logs.setdefault(cell.task, {})[cell.model] = log
+    for model, task in dict.fromkeys((cell.model, cell.task) for cell in found):
+        folder_of_model = models[recipe_of(model, task)]
+        run = RunFolder(folder_of_model)
+        points = _until_all_wrong(by_length(folder_of_model, seed, found[0].examples))
+        measured.setdefault(task, {})[model] = list(points)
+        trained_on.setdefault(task, {})[model] = run.run().data.leaves
+        logs.setdefault(task, {})[model] = run.metrics()
+        count(1)
     hard = [name for name in shipped() if name in recipes.HARD]
     figure = analysis(folder)
     live = [portable(load(name)) for name in hard]
-    return write_report(folder, tables, note, measured, logs, live, [(figure.file, figure.caption)])
+    shown = [(figure.file, figure.caption)]
+    return write_report(folder, tables, note, measured, trained_on, logs, live, shown)
+
+
+def _until_all_wrong(points: Iterable[Measured]) -> Iterator[Measured]:
+    """Where every sequence is wrong, longer ones need no look, and with soft attention they cost the most."""
+    for point in points:
+        yield point
+        if point.error == 100:
+            return
 
 
 @dataclass(frozen=True)

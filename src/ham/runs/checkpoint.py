@@ -24,6 +24,8 @@ PRETRAINED = Path(__file__).parents[1] / "pretrained"
 CHECKPOINT = "checkpoint.safetensors"
 LARGEST_FILE = 1 << 30
 """Bytes of the largest checkpoint or state that is read; the paper's models have some 40,000."""
+LARGEST_HEADER = 1 << 20
+"""Bytes of its header, which become some thirty times as many of memory; the paper's models have some 5,000."""
 
 
 @dataclass(frozen=True)
@@ -111,9 +113,11 @@ def to_bytes(tensors: Mapping[str, Tensor], header: dict[str, str]) -> bytes:
 def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
     """The tensors and the header of a safetensors file of this format."""
     data = read_bytes(path, LARGEST_FILE)
+    size = int.from_bytes(data[:8], "little")
+    if LARGEST_HEADER < size <= len(data):
+        raise InputError(f"{path} has a header of {size:,} bytes; at most {LARGEST_HEADER:,} are read")
     try:
         tensors = tensors_from_bytes(data)
-        size = int.from_bytes(data[:8], "little")
         text = data[8 : 8 + size].decode("utf-8")
     except (SafetensorError, ValueError, TypeError, KeyError, RuntimeError, OverflowError) as error:
         raise InputError(f"{path} is damaged or not a safetensors file: {error}") from None

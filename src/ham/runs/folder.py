@@ -12,29 +12,56 @@ from __future__ import annotations
 
 import fcntl
 import json
+import logging
 import math
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from torch import Tensor
 
 from ham.config import FORMAT, Run
 from ham.core.errors import InputError
-from ham.core.files import read_json, read_text, write_whole
+from ham.core.files import open_lock, read_json, read_text, write_whole
+from ham.core.text import shell_word
 from ham.runs.checkpoint import CHECKPOINT, read_tensors, save_checkpoint, to_bytes
+from ham.runs.machine import difference, machine
 
-CONFIG, METRICS, STATE = "config.json", "metrics.jsonl", "state.safetensors"
+CONFIG, METRICS, STATE, LOCK = "config.json", "metrics.jsonl", "state.safetensors", ".lock"
 RECORD = {"epoch": int, "phase": str, "longest": int, "best": bool}
 RECORD |= dict.fromkeys(("error", "bit_error", "loss", "train_error", "entropy", "seconds"), float)
 """What is read again of an epoch's record, and its type."""
+PROGRESS = {"epoch": int, "batch": int, "phase": str, "seconds": float}
+"""What is read of a state by others than training, which looks at the rest of it."""
+LARGEST_COUNT = 1 << 53
+
+_log = logging.getLogger("ham")
 
 
 def quality(record: Mapping[str, Any]) -> tuple[int, float, float]:
     """How epochs, and runs, are compared: longer inputs first, then error, then loss."""
     loss = record["loss"] if math.isfinite(record["loss"]) else math.inf
     return record["longest"], -record["error"], -loss
+
+
+def _require_typed(found: Mapping[str, Any], kinds: Mapping[str, type], where: str) -> None:
+    """Refuse values of another type than they are to be calculated with, and counts that no run comes to."""
+    for name, kind in kinds.items():
+        if type(found.get(name)) is not kind:
+            got = repr(found[name])[:80] if name in found else "nothing"
+            raise InputError(f"{where}: {name} should be of type {kind.__name__}, got {got}")
+        if (kind is int or name == "seconds") and not 0 <= found[name] < LARGEST_COUNT:
+            raise InputError(f"{where}: {name} should lie in 0 … 2^53, got {str(found[name])[:80]}")
+
+
+def _lock_at_once(file: BinaryIO) -> bool:
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    return True
 
 
 class RunFolder:
@@ -53,7 +80,8 @@ class RunFolder:
         # Two that begin at once must not both find it empty.
         with self.locked():
             if (self.path / CONFIG).exists():
-                raise InputError(f"{self.path} already holds a run; continue it with --resume {self.path}")
+                again = f"continue it with --resume {shell_word(self.path)}"
+                raise InputError(f"{self.path} already holds a run; {again}")
             write_whole(self.path / CONFIG, run.to_json().encode())
 
     def run(self) -> Run:
@@ -61,23 +89,24 @@ class RunFolder:
         return Run.from_json(read_text(path), str(path))
 
     @contextmanager
-    def locked(self) -> Iterator[None]:
+    def locked(self, patience: float = 0.0) -> Iterator[None]:
         """Hold the folder for one training process; the system lets go of it if the process dies.
 
-        Who holds it already goes on holding it.
+        Who holds it already goes on holding it. `patience` is for a process that is still dying, in seconds.
         """
         if self._held:
             yield
             return
         try:
-            lock = (self.path / ".lock").open("w")
+            lock = open_lock(self.path / LOCK)
         except OSError as error:
             raise InputError(f"cannot write into {self.path}: {error.strerror}") from None
         with lock:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError:
-                raise InputError(f"another process is training in {self.path}") from None
+            until = time.monotonic() + patience
+            while not _lock_at_once(lock):
+                if time.monotonic() >= until:
+                    raise InputError(f"another process is training in {self.path}")
+                time.sleep(0.2)
             self._tidy()
             self._held = True
             try:
@@ -103,10 +132,7 @@ class RunFolder:
             record = read_json(line, where, infinite=True)
             if not isinstance(record, dict):
                 raise InputError(f"{where} should be an epoch's record, not a {type(record).__name__}")
-            for name, kind in RECORD.items():
-                if type(record.get(name)) is not kind:
-                    found = repr(record[name]) if name in record else "nothing"
-                    raise InputError(f"{where}: {name} should be of type {kind.__name__}, got {found}")
+            _require_typed(record, RECORD, where)
             if min(record["epoch"], record["longest"]) < 1:
                 raise InputError(f"{where}: epoch and longest should be at least 1")
             records.append(record)
@@ -127,9 +153,16 @@ class RunFolder:
         save_checkpoint(self.path / CHECKPOINT, run, weights)
 
     def write_state(self, tensors: Mapping[str, Tensor], progress: Mapping[str, Any]) -> None:
-        """Everything that training needs to go on to the same bits."""
-        header = {"format": str(FORMAT), "progress": json.dumps(progress)}
+        """Everything that training needs to go on to the same bits, and where they are the same."""
+        header = {"format": str(FORMAT), "progress": json.dumps(progress), "machine": json.dumps(machine())}
         write_whole(self.path / STATE, to_bytes(tensors, header))
+
+    def warn_if_elsewhere(self) -> None:
+        """Say so if the state was left by another engine, PyTorch or kind of CPU than goes on now."""
+        path = self.path / STATE
+        _, header = read_tensors(path)
+        if why := difference(read_json(header.get("machine", "{}"), f"the machine in {path}")):
+            _log.warning("the bits may differ from those of a run that was never stopped: %s", why)
 
     def read_state(self) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
         path = self.path / STATE
@@ -137,6 +170,8 @@ class RunFolder:
             return None
         tensors, header = read_tensors(path)
         progress = read_json(header.get("progress", ""), f"the progress in {path}", infinite=True)
+        refusal = f"{path} is not the state of a run"
         if not isinstance(progress, dict):
-            raise InputError(f"{path} is not the state of a run: its progress is {progress!r}")
+            raise InputError(f"{refusal}: its progress is {progress!r}")
+        _require_typed(progress, PROGRESS, refusal)
         return tensors, progress

@@ -15,10 +15,10 @@ import os
 import secrets
 import shutil
 import socket
-import time
+import tempfile
 import traceback
 from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager, suppress
+from contextlib import chdir, closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
@@ -26,7 +26,7 @@ from typing import Any
 
 from ham.core.errors import InputError
 from ham.core.files import read_text
-from ham.search.plan import ERROR, Outcome, Plan, SearchFolder, TrialFolder, outcomes, standings
+from ham.search.plan import ERROR, Outcome, Plan, SearchFolder, outcomes, standings
 from ham.search.screen import Board
 
 LOST_WORKERS = 5
@@ -37,6 +37,9 @@ FIRST_RUNG = 0.1
 """Share of its epochs that every trial gets."""
 SECONDS_FOR_THE_LAST_OWNER = 60.0
 SECONDS_TO_ANSWER = 10.0
+MOST_WORKERS = 1000
+LONGEST_TEMPORARY = 30
+"""Characters of the folder for temporary ones: the names of Ray's sockets, 70 more, must stay below 108."""
 OBJECT_STORE = 100 << 20
 """Nothing but small dictionaries goes through Ray's object store."""
 
@@ -53,8 +56,8 @@ class Resources:
 
     def __post_init__(self) -> None:
         for name, value in (("workers", self.workers), ("cores", self.cores)):
-            if value is not None and value < 1:
-                raise InputError(f"{name} must be at least 1, got {value}")
+            if value is not None and not 1 <= value <= MOST_WORKERS:
+                raise InputError(f"{name} must lie in 1 … {MOST_WORKERS:,}, got {value:,}")
         if self.hours is not None and not 0 < self.hours < 10_000:
             raise InputError(f"hours must be above 0 and below 10,000, got {self.hours}")
         if self.address is not None and self.address.startswith("ray://"):
@@ -117,7 +120,9 @@ def trial(config: dict[str, Any]) -> None:
     number = config["number"]
     here = folder.trial(number)
     run = plan.run(number)
-    with _alone(here):
+    here.path.mkdir(parents=True, exist_ok=True)
+    # Its last, dying worker may not have let go of the folder yet.
+    with here.locked(patience=SECONDS_FOR_THE_LAST_OWNER):
         here.prepare(run)
         with suppress(FileNotFoundError):
             (here.path / ERROR).unlink()
@@ -136,26 +141,6 @@ def trial(config: dict[str, Any]) -> None:
         except Exception:
             # Not raised to Ray, which would try again at once: the same batch would fail the same way.
             here.fail(traceback.format_exc())
-
-
-@contextmanager
-def _alone(folder: TrialFolder) -> Iterator[None]:
-    """Hold a trial's folder, which its last, dying worker may not have let go of yet."""
-    folder.path.mkdir(parents=True, exist_ok=True)
-    until = time.monotonic() + SECONDS_FOR_THE_LAST_OWNER
-    while True:
-        lock = folder.locked()
-        try:
-            lock.__enter__()
-            break
-        except InputError:
-            if time.monotonic() > until:
-                raise
-            time.sleep(0.2)
-    try:
-        yield
-    finally:
-        lock.__exit__(None, None, None)
 
 
 def _halving(folder: SearchFolder, plan: Plan, done: Sequence[Outcome]) -> Any:
@@ -249,19 +234,43 @@ def connected(resources: Resources) -> Iterator[None]:
         if resources.cores > cpus:
             raise InputError(f"a trial on {resources.cores} cores cannot run on this machine's {cpus}")
         quiet |= {"num_cpus": cpus, "include_dashboard": False, "object_store_memory": OBJECT_STORE}
-        ray.init(address="local", **quiet)
-    else:
+    with _private_folder() as private:
+        # Ray lets its workers import what lies in the current folder, and that may be a stranger's.
+        with chdir(private):
+            if resources.address is None:
+                _start(ray, private, quiet)
+            else:
+                _join(ray, resources.address, quiet)
         try:
-            _reach(resources.address)
-            ray.init(address=resources.address, **quiet)
-        except (OSError, RuntimeError, ValueError) as error:
-            raise InputError(
-                f"no Ray cluster can be used at {resources.address}: {error}; start one with: ray start --head"
-            ) from None
+            yield
+        finally:
+            ray.shutdown()
+
+
+@contextmanager
+def _private_folder() -> Iterator[str]:
+    """A folder that nobody else may enter: Ray's own, and its sockets, are open to all."""
+    usual = tempfile.gettempdir()
+    short = usual if len(usual) <= LONGEST_TEMPORARY else "/tmp"
+    with tempfile.TemporaryDirectory(prefix="ham-", dir=short, ignore_cleanup_errors=True) as folder:
+        yield folder
+
+
+def _start(ray: Any, folder: str, quiet: dict[str, Any]) -> None:
     try:
-        yield
-    finally:
-        ray.shutdown()
+        ray.init(address="local", _temp_dir=folder, **quiet)
+    except Exception as error:  # Ray has no type of its own for this
+        raise InputError(f"Ray could not be started on this machine: {error}") from None
+
+
+def _join(ray: Any, address: str, quiet: dict[str, Any]) -> None:
+    try:
+        _reach(address)
+        ray.init(address=address, **quiet)
+    except (OSError, RuntimeError, ValueError) as error:
+        raise InputError(
+            f"no Ray cluster can be used at {address}: {error}; start one with: ray start --head"
+        ) from None
 
 
 def _reach(address: str) -> None:

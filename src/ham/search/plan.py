@@ -21,6 +21,7 @@ from ham import tasks
 from ham.config import FORMAT, Run, changed, require_readable
 from ham.core.errors import InputError
 from ham.core.files import read_text, write_whole
+from ham.core.text import shell_word, visible
 from ham.core.tree import capacity_for
 from ham.runs import CONFIG, RunFolder, quality
 from ham.search import space as spaces
@@ -32,6 +33,11 @@ MOST_TRIALS = 100_000
 Status = Literal["finished", "stopped", "diverged", "failed", "open"]
 """finished: ran to its own end; stopped: hopeless beside the others; failed and open ones run again
 when the search is resumed."""
+
+
+def require_trials(count: int) -> None:
+    if not 1 <= count <= MOST_TRIALS:
+        raise InputError(f"a search has 1 to {MOST_TRIALS:,} trials, got {count:,}")
 
 
 @dataclass(frozen=True)
@@ -49,8 +55,7 @@ class Plan:
     """Percent of validation error, on the last tree, up to which a trial counts as a success."""
 
     def __post_init__(self) -> None:
-        if not 1 <= len(self.numbers) <= MOST_TRIALS:
-            raise InputError(f"a search has 1 to {MOST_TRIALS:,} trials, got {len(self.numbers):,}")
+        require_trials(len(self.seeds) or self.trials)
         if self.seed < 0 or any(seed < 0 for seed in self.seeds):
             raise InputError("seeds must not be negative")
         if not 0 <= self.success <= 100:
@@ -134,7 +139,9 @@ class SearchFolder:
 
     def refuse_if_taken(self) -> None:
         if (self.path / PLAN).exists():
-            raise InputError(f"{self.path} already holds a search; continue it with --resume {self.path}")
+            raise InputError(
+                f"{self.path} already holds a search; continue it with --resume {shell_word(self.path)}"
+            )
 
     def begin(self, plan: Plan) -> None:
         self.refuse_if_taken()
@@ -202,6 +209,11 @@ class Outcome:
     records: tuple[dict[str, Any], ...]
     """What its run's `metrics.jsonl` holds, a record an epoch."""
     message: str = ""
+
+    @property
+    def last_words(self) -> str:
+        """The last line of what went wrong, which in a traceback is what it is about."""
+        return visible((self.message.strip().splitlines() or [""])[-1])
 
     @property
     def ended(self) -> bool:

@@ -12,9 +12,11 @@ from typing import Any
 import numpy as np
 
 from ham.core.files import write_whole
+from ham.core.text import markdown_code, markdown_text, shell_word
 from ham.search.plan import Outcome, Plan, SearchFolder, ranked
 from ham.search.space import Choice, Range, setting, short, shown
 from ham.train.evaluate import wilson
+from ham.view.drawing import blank, drawn, matplotlib
 
 BEST, RESULTS, FIGURE = "best.json", "results.json", "search.png"
 MOST_SHOWN = 10
@@ -119,8 +121,7 @@ def in_words(plan: Plan, outcomes: Sequence[Outcome]) -> str:
 
 def figure(path: Path, plan: Plan, outcomes: Sequence[Outcome]) -> bool:
     """Error over each setting that was searched, coloured by the tree reached; whether there was any."""
-    from matplotlib import colormaps
-    from matplotlib.figure import Figure
+    colormaps = matplotlib().colormaps
     from matplotlib.ticker import NullFormatter
 
     measured = [outcome for outcome in outcomes if outcome.best is not None]
@@ -129,7 +130,7 @@ def figure(path: Path, plan: Plan, outcomes: Sequence[Outcome]) -> bool:
         return False
     columns = min(3, len(names))
     rows = math.ceil(len(names) / columns)
-    page = Figure(figsize=(4 * columns, 3 * rows), layout="constrained")
+    page = blank(4.0 * columns, 3.0 * rows)
     axes = page.subplots(rows, columns, squeeze=False, sharey=True).flat
     stages = sorted({outcome.best["longest"] for outcome in measured if outcome.best})
     colours = colormaps["viridis_r"](np.linspace(0.15, 1, len(stages)))
@@ -162,7 +163,7 @@ def figure(path: Path, plan: Plan, outcomes: Sequence[Outcome]) -> bool:
     page.legend(
         handles, labels, loc="outside upper center", ncols=len(stages), title="longest inputs reached"
     )
-    page.savefig(path, dpi=110)
+    write_whole(path, drawn(page, "png", dpi=110))
     return True
 
 
@@ -185,7 +186,7 @@ def _record(plan: Plan, outcome: Outcome) -> dict[str, Any]:
         "epochs": outcome.epochs,
         "seconds": outcome.seconds,
         "succeeded": outcome.succeeded(plan.success),
-        "message": outcome.message.strip().splitlines()[-1] if outcome.message.strip() else "",
+        "message": outcome.last_words,
     }
 
 
@@ -197,7 +198,7 @@ def _finite(value: Any) -> Any:
 def _search_page(folder: SearchFolder, plan: Plan, outcomes: Sequence[Outcome], drawn: bool) -> str:
     best = ranked(outcomes)
     lines = [
-        f"# Search: {plan.base.task}, {plan.base.model.kind}",
+        f"# Search: {markdown_text(plan.base.task)}, {plan.base.model.kind}",
         "",
         in_words(plan, outcomes),
         "",
@@ -218,16 +219,16 @@ def _search_page(folder: SearchFolder, plan: Plan, outcomes: Sequence[Outcome], 
                 ],
             ),
             "",
-            f"Train the best again, to the same weights: `ham train --recipe {folder.path / BEST}`",
+            f"Train the best again, to the same weights: {_command('train --recipe', folder.path / BEST)}",
             "",
-            f"Measure it on data that chose nothing: `ham evaluate {folder.path}/trials/{number:04}` (the error "
+            f"Measure it on data that chose nothing: {_command('evaluate', folder.trial(number).path)} (the error "
             "above is the best of many, so it flatters).",
             "",
         ]
         if best[0].status != "finished":
             lines += [
                 f"Trial {number} had not ended: the recipe trains the {best[0].epochs} epochs it had. To go on "
-                f"from there instead: `ham train --resume {folder.path}/trials/{number:04}`",
+                f"from there instead: {_command('train --resume', folder.trial(number).path)}",
                 "",
             ]
     if drawn:
@@ -245,24 +246,28 @@ def _search_page(folder: SearchFolder, plan: Plan, outcomes: Sequence[Outcome], 
 def _sweep_page(folder: SearchFolder, plan: Plan, outcomes: Sequence[Outcome]) -> str:
     return "\n".join(
         [
-            f"# Seeds: {plan.base.task}, {plan.base.model.kind}",
+            f"# Seeds: {markdown_text(plan.base.task)}, {plan.base.model.kind}",
             "",
             in_words(plan, outcomes),
             "",
             *_table(("seed", *COLUMNS), [cells(outcome) for outcome in outcomes]),
             "",
-            f"{plan.backend} backend. Each seed's run is in `{folder.path}/trials`.",
+            f"{plan.backend} backend. Each seed's run is in {markdown_code(folder.path / 'trials')}.",
             "",
             *_troubles(outcomes),
         ]
     )
 
 
+def _command(words: str, path: Path) -> str:
+    return markdown_code(f"ham {words} {shell_word(path)}")
+
+
 def _troubles(outcomes: Sequence[Outcome]) -> list[str]:
     troubled = [outcome for outcome in outcomes if outcome.status in ("failed", "diverged")]
     if not troubled:
         return []
-    rows = [[str(o.number), o.status, (o.message.strip().splitlines() or [""])[-1]] for o in troubled]
+    rows = [[str(o.number), o.status, markdown_text(o.last_words)] for o in troubled]
     return ["## What went wrong", "", *_table(("trial", "state", "why"), rows), ""]
 
 

@@ -14,8 +14,10 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from ham.core.text import visible
 from ham.search.plan import Outcome, Plan, standings
 
+NO_REASON = "no reason given"
 ROWS = 16
 """Trials in the live table: those that run, then the best of the others."""
 
@@ -48,13 +50,10 @@ class Board:
 
     def again(self, number: int, why: str) -> None:
         """A trial is to be tried again, from its last state; without a reason because its worker was lost."""
+        why = (why.strip().splitlines() or [""])[-1]
         with self.lock:
             self.states[number] = "waiting"
-        what = (
-            f"failed and is tried again: {_last_line(why)}"
-            if why
-            else "lost its worker and goes on elsewhere"
-        )
+        what = f"failed and is tried again: {why}" if why else "lost its worker and goes on elsewhere"
         self.say(f"{self._name(number)} {what}")
 
     def ended(self, outcome: Outcome) -> None:
@@ -63,12 +62,12 @@ class Board:
             if outcome.ended and outcome.number in self.started:
                 self.took.append(time.monotonic() - self.started[outcome.number])
         if outcome.status == "failed":
-            self.say(f"{self._name(outcome.number)} failed: {_last_line(outcome.message)}")
+            self.say(f"{self._name(outcome.number)} failed: {outcome.last_words or NO_REASON}")
         elif not self.console.is_terminal:
             self.say(f"{self._line(outcome)}  ({self.summary()})")
 
     def say(self, line: str) -> None:
-        self.console.print(line, highlight=False, markup=False, soft_wrap=True)
+        self.console.print(visible(line), highlight=False, markup=False, soft_wrap=True)
 
     def summary(self) -> str:
         """All of it in one line."""
@@ -151,11 +150,6 @@ def shown(plan: Plan, done: Sequence[Outcome], hours: float | None) -> Iterator[
         return
     with Live(board, console=console, refresh_per_second=2, transient=True):
         yield board
-
-
-def _last_line(text: str) -> str:
-    lines = text.strip().splitlines()
-    return lines[-1] if lines else "no reason given"
 
 
 def _clock(seconds: float) -> str:

@@ -18,9 +18,9 @@ PRIORITY = slice(VALUE.stop, VALUE.stop + PRIORITY_BITS)
 
 @register
 class PriorityQueue(Online):
-    """An item to push is (value, priority); the priorities of the elements inside all differ.
+    """An item to push is (priority, value), as in Merge; the priorities of the elements inside all differ.
 
-    >>> PriorityQueue().solve([(4, 2), (9, 30), "pop", "pop"])
+    >>> PriorityQueue().solve([(2, 4), (30, 9), "pop", "pop"])
     [9, 4]
     """
 
@@ -28,7 +28,7 @@ class PriorityQueue(Online):
     summary = "online push and pop: the highest priority first"
     features = 2 + VALUE_BITS + PRIORITY_BITS
     capacity = 1 << PRIORITY_BITS
-    example = "push 4:30, push 9:2, pop"
+    example = "push 30:4, push 2:9, pop"
 
     def fill(self, rng, inputs, pops):
         """Play all examples at once; each has a pool of free priorities and a bit set of taken ones."""
@@ -84,7 +84,7 @@ class PriorityQueue(Online):
             if item == "pop":
                 answer.append(heapq.heappop(kept)[1])
             else:
-                value, priority = item
+                priority, value = item
                 heapq.heappush(kept, (-priority, value))
         return answer
 
@@ -94,19 +94,19 @@ class PriorityQueue(Online):
         for place, item in enumerate(question, 1):
             if item == "pop":
                 inside.remove(max(inside))
-            elif item[1] in inside:
-                raise InputError(f"operation {place} pushes priority {item[1]}, which is still inside")
+            elif item[0] in inside:
+                raise InputError(f"operation {place} pushes priority {item[0]}, which is still inside")
             else:
-                inside.append(item[1])
+                inside.append(item[0])
         return rows
 
     def encode_push(self, row, item, where):
-        value, priority = pair_of(item, f"(value, priority) in {where[:-1]}")
+        priority, value = pair_of(item, f"(priority, value) in {where[:-1]}")
         super().encode_push(row, value, where)
         row[PRIORITY] = bits_of(in_range(priority, PRIORITY_BITS, f"{where} the priority"), PRIORITY_BITS)
 
     def decode_push(self, row):
-        return super().decode_push(row), int(number_of(row[PRIORITY]))
+        return int(number_of(row[PRIORITY])), super().decode_push(row)
 
     def parse_push(self, word):
         return pair(word)

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from ham.core.errors import InputError
+from ham.core.text import shell_word
 from ham.tasks.base import Task
 
 BUILT_IN = (
@@ -65,7 +66,7 @@ def named(in_file: str, given: str | None, where: object, flag: str = "--task ")
     if given is None and ".py:" in in_file:
         raise InputError(
             f"{where} is of a task in a file, {in_file}; to use it runs that file's code: "
-            f"if you trust it, give the task too ({flag}{in_file})"
+            f"if you trust it, give the task too ({flag}{shell_word(in_file)})"
         )
     return given or in_file
 

@@ -119,6 +119,8 @@ class State:
                 f"{len(self.records)} are recorded"
             )
         self.curriculum = replace(self.curriculum, stage=self.progress.stage)
+        if self.progress.phase != "done":
+            folder.warn_if_elsewhere()
 
     def _fitting(
         self, saved: tuple[dict[str, Tensor], dict[str, Any]], folder: RunFolder

@@ -164,6 +164,7 @@ def portable(trained: Trained) -> dict[str, Any]:
         "kind": trained.run.model.kind,
         "every": trained.model.every,
         "smallest": trained.run.data.start,
+        "trained_on": trained.run.data.leaves,
         "bounds": {
             "join": trained.run.model.join,
             "top": trained.run.model.top,

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from jaxtyping import Bool, Float
@@ -18,7 +18,11 @@ from numpy import ndarray
 
 from ham.core.errors import InputError
 from ham.use.trace import Trace
-from ham.view.plots import _pyplot, save
+from ham.view.drawing import blank
+from ham.view.plots import save
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 PAPER_INPUT = (0, 14, 13, 14, 9, 5, 7, 13)
 """x₁ = 0000, x₂ = 1110, x₃ = 1101 and so on, as in the paper's figure."""
@@ -139,10 +143,10 @@ def _threshold(values: Float[ndarray, "cases"], right: Bool[ndarray, "cases"]) -
     return float((values[best - 1] + values[best]) / 2)
 
 
-def figure(trace: Trace, finding: Finding | None = None) -> Any:
+def figure(trace: Trace, finding: Finding | None = None) -> Figure:
     """The tree with every node's cells at the first two timesteps, the deciphered coordinate in pink."""
-    plt = _pyplot()
-    drawn, axes = plt.subplots(1, 2, figsize=(13, 5.2), layout="constrained")
+    drawn = blank(13.0, 5.2)
+    axes = drawn.subplots(1, 2)
     trees = list(trace.trees())
     top = np.quantile(np.abs(np.concatenate([trees[0][1:], trees[1][1:]])), 0.98) or 1.0
     for number, (each, title) in enumerate(

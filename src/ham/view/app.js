@@ -5,11 +5,12 @@ const App = (() => {
   const BEAT = 900; // milliseconds of a phase at speed 1
   const SPEEDS = [0.25, 0.5, 1, 2, 4, 8, 16, 64];
   const SIZES = [4, 8, 16, 32, 64, 128, 256, 512, 1024];
+  const START = 32; // rows of the first input: enough for the counters to part
   const CHANGES_SHOWN = 11;
   const INSIDE_SHOWN = 40;
 
   const $ = (id) => document.getElementById(id);
-  const { itemText } = Tasks;
+  const { count, itemText } = Tasks;
 
   function element(name, kind, ...children) {
     const made = document.createElement(name);
@@ -18,13 +19,15 @@ const App = (() => {
     return made;
   }
 
-  const count = (number) => number.toLocaleString("en");
   const plural = (number, word) => `${count(number)} ${word}${number === 1 ? "" : "s"}`;
 
   const data = JSON.parse($("data").textContent);
   const models = new Map();
-  const tasks = Tasks.all.filter((task) => data.models.some((model) => model.task === task.name));
-  let task, trace, view, position, applied, values, slots, tallies, tape, history, visitsAt;
+  const modelled = Tasks.all.filter((each) => data.models.some((model) => model.task === each.name));
+  const tasks = [...modelled, ...data.own.map(Tasks.prepared)];
+  const taskOf = (name) => tasks.find((each) => each.name === name);
+  let task, trace, view, position, applied, values, slots, tallies, tape, history, visitsAt, labels;
+  let attacks = { made: 0, held: 0 };
   let playing = false;
   let speed = 1;
 
@@ -36,18 +39,29 @@ const App = (() => {
   // --- asking -------------------------------------------------------------------------------
 
   function choose(name, text) {
-    task = Tasks.byName[name];
+    task = taskOf(name);
+    attacks = { made: 0, held: 0 };
     for (const radio of document.getElementsByName("task")) radio.checked = radio.value === name;
     $("about").textContent = task.about;
     $("hint").textContent = `Type ${task.hint}.`;
-    $("input").value = text ?? task.example;
-    ask();
+    $("attack").hidden = !task.attacks;
+    $("input").value = text ?? first();
+    return ask();
   }
+
+  // The largest input that the task was trained on.
+  const trainedOn = () => [...data.models, ...data.own].find((each) => (each.task ?? each.name) === task.name).trained_on;
+
+  // What a task starts with: enough rows for the counters to part, if it was trained on so many.
+  const first = () => (trainedOn() < START ? task.example : Tasks.repeatably(() => task.show(task.random(START))));
+
+  const traced = (each, text) => (each.trace ? each.trace(text) : Tasks.trace(each, modelOf(each.name), text));
 
   // Run what is in the field; false, and a line beside it, if it cannot be read.
   function ask() {
+    $("attacked").textContent = "";
     try {
-      const made = Tasks.trace(task, modelOf(task.name), $("input").value);
+      const made = traced(task, $("input").value);
       complain("");
       begin(made);
       return true;
@@ -56,6 +70,21 @@ const App = (() => {
       complain(error.message);
       return false;
     }
+  }
+
+  function put(question) {
+    $("input").value = task.show(question);
+    ask();
+  }
+
+  // A hard case, and at once whether the network holds.
+  function attack() {
+    const { family, question } = Tasks.attack(task, Number($("size").value));
+    put(question);
+    attacks.made++;
+    attacks.held += trace.right;
+    $("attacked").textContent =
+      `Hard case: ${family}. ${trace.right ? "It holds" : "It errs"}; ${count(attacks.held)} of ${plural(attacks.made, "attack")} held.`;
   }
 
   function complain(message) {
@@ -73,15 +102,60 @@ const App = (() => {
       if (!visitsAt.has(step.leaf)) visitsAt.set(step.leaf, []);
       visitsAt.get(step.leaf).push(t);
     });
-    history = task.online ? task.history(trace.question) : null;
+    history = task.history ? task.history(trace.question) : null;
     labels = task.labels(trace.question);
-    view.show(trace, describe, (row) => (task.online ? labels[row].replace("push ", "+") : labels[row]));
+    const items = history ? labels.map((label) => label.replace("push ", "+")) : labels;
+    view.show(trace, describe, items, task.online);
+    const rows = trace.rows.length;
+    $("trained").textContent = rows > trainedOn() ? `Longer than all it learned from: trained on up to ${count(trainedOn())}.` : "";
+    const small = trace.text === task.example;
+    $("smaller").textContent = small ? "Larger tree" : "Small tree";
+    $("smaller").hidden = task.example === first();
     $("scrub").max = last();
+    $("link").href = linkTo(task, trace.text);
+    // A page inside another may have no address of its own to write into.
+    if (location.protocol !== "about:") window.history.replaceState(null, "", $("link").href);
     buildTape();
     seek(0);
   }
 
-  let labels = [];
+  // --- links --------------------------------------------------------------------------------
+
+  // #sort=7:1,3:9 carries a task and its input. A blank that a task takes for a comma is one; any
+  // other is written _ (and _ itself escaped).
+  function linkTo({ name, online, trace: own }, text) {
+    const tight = own ? text : text.replace(/\s*([|+?,])\s*/g, "$1");
+    const escaped = encodeURIComponent(tight).replaceAll("_", "%5F").replace(/%(3A|2C|7C|3F|2B)/g, decodeURIComponent);
+    return `#${name}=${escaped.replaceAll("%20", online || own ? "_" : ",")}`;
+  }
+
+  // {name, text} of the page's address, {} if it has none; what makes no sense is an InputError.
+  function linked() {
+    const [, name, escaped] = location.hash.match(/^#([^=]*)=?([^]*)$/) ?? [];
+    if (!name) return {};
+    try {
+      const text = decodeURIComponent(escaped.replaceAll("_", " "));
+      if (taskOf(decodeURIComponent(name))) return { name: decodeURIComponent(name), text: text || undefined };
+    } catch (error) {
+      if (!(error instanceof URIError)) throw error;
+    }
+    throw new Tasks.InputError("the link makes no sense to this page; here is an example instead");
+  }
+
+  // Open on a task and an input from elsewhere; over an example, if they cannot be read.
+  function openOn(find, otherwise) {
+    try {
+      const { name = otherwise, text } = find();
+      if (choose(name, text)) return;
+    } catch (error) {
+      if (!(error instanceof Tasks.InputError)) throw error;
+      complain(error.message);
+    }
+    const message = $("problem").textContent;
+    choose(task?.name ?? otherwise);
+    $("problem").textContent = message;
+  }
+
   const last = () => PHASES * trace.steps.length;
   const timestep = () => Math.max(0, Math.ceil(position / PHASES) - 1);
   const phase = () => (position === 0 ? -1 : (position - 1) % PHASES);
@@ -103,6 +177,13 @@ const App = (() => {
 
   const changesOf = (t) => [trace.steps[t].written, ...trace.steps[t].rejoined];
 
+  // On a small screen the tree may be elsewhere when it begins to move.
+  function bringTreeIntoSight() {
+    const { top, bottom } = $("tree").getBoundingClientRect();
+    if (top >= 0 && bottom <= $("controls").getBoundingClientRect().top) return;
+    $("stage").scrollIntoView({ block: "start" });
+  }
+
   function play() {
     if (position >= last()) seek(0);
     playing = true;
@@ -110,6 +191,7 @@ const App = (() => {
     $("play").setAttribute("aria-label", "Pause");
     $("play-word").textContent = "Pause";
     $("caption").setAttribute("aria-live", "off");
+    bringTreeIntoSight();
     let before = performance.now();
     let owed = 1;
     const tick = (time) => {
@@ -153,7 +235,7 @@ const App = (() => {
       pRight: step ? step.p_right : [],
       phase: p,
       fresh: fresh && (p === 0 || p === 3),
-      labels: leafLabel,
+      labels: leafItems,
       visits: (leaf) => visited(leaf).map((time) => time + 1),
       visitedLeaves: () => [...visitsAt.keys()].filter((leaf) => visited(leaf).length),
     });
@@ -176,26 +258,26 @@ const App = (() => {
     return (visitsAt.get(leaf) ?? []).filter((time) => time <= until);
   }
 
-  // Under a leaf: its item; in a data structure, the operation that wrote there last.
-  function leafLabel(leaf) {
-    if (!task.online) return labels[leaf] ?? "";
+  // Under a leaf: its item; in a data structure, all that was pushed there and is still to come out.
+  function leafItems(leaf) {
+    if (!task.online) return labels[leaf] ? [labels[leaf]] : [];
     const until = phase() >= 2 ? timestep() : timestep() - 1;
     const times = (visitsAt.get(leaf) ?? []).filter((time) => time <= until);
-    if (!times.length) return "";
-    const operation = trace.question[times.at(-1)];
-    return operation === "pop" ? "pop" : `+${itemText(operation)}`;
+    if (!history) return times.length ? [labels[times.at(-1)]] : [];
+    const inside = new Set(until >= 0 ? history[until].inside : []);
+    return times.map((time) => trace.question[time]).filter((item) => inside.has(item)).map((item) => `+${itemText(item)}`);
   }
 
   function describe(node) {
     const { leaves } = trace;
     const span = leaves >> (31 - Math.clz32(node));
-    const first = node * span - leaves + 1;
+    const start = node * span - leaves + 1;
     const t = timestep();
     const level = phase() >= 0 ? (trace.steps[t]?.path.indexOf(node) ?? -1) : -1;
     const p = level >= 0 ? trace.steps[t].p_right[level] : undefined;
-    const label = node >= leaves ? leafLabel(node - leaves) : "";
-    const what = node >= leaves ? `Leaf ${first}${label ? `, ${label}` : ""}` : `${node === 1 ? "Root" : `Node ${node}`}, above leaves ${first} to ${first + span - 1}`;
-    const way = p === undefined ? (level >= 0 ? ". Accessed in this timestep" : "") : `. p(right) is ${p.toFixed(4)}, so the way goes ${p > 0.5 ? "right" : "left"}`;
+    const label = node >= leaves ? leafItems(node - leaves).join(" ") : "";
+    const what = node >= leaves ? `Leaf ${count(start)}${label ? `, ${label}` : ""}` : `${node === 1 ? "Root" : `Node ${count(node)}`}, above leaves ${count(start)} to ${count(start + span - 1)}`;
+    const way = p === undefined ? (level >= 0 ? ". Accessed in this timestep" : "") : `. The way goes ${p > 0.5 ? "right" : "left"}: the probability of going right, p(right), is ${p.toFixed(4)}`;
     return `${what}${way}.`;
   }
 
@@ -205,9 +287,9 @@ const App = (() => {
     if (p < 0) {
       return task.online
         ? [`The memory is empty: ${count(trace.leaves)} leaves of zeros. `, strong("Play"), " to feed it the operations one at a time."]
-        : [`${plural(labels.length, "item")} lie in the leaves of a memory with ${trace.leaves} leaves. Every node above was joined from its two children. `, strong("Play"), " to watch."];
+        : [`${plural(labels.length, "item")} in a tree of ${count(trace.leaves)} leaves; every node above was joined from its two children. `, strong("Play"), " to watch."];
     }
-    const label = leafLabel(step.leaf);
+    const label = leafItems(step.leaf).join(" ");
     const leaf = `leaf ${count(step.leaf + 1)}`;
     const head = strong(`Timestep ${count(t + 1)}${task.online ? `, ${labels[t]}` : ""}. `);
     if (p === 0) {
@@ -219,8 +301,9 @@ const App = (() => {
     if (p === 2) {
       return [head, `It overwrites ${leaf} with new numbers, its note of what happened there.`];
     }
-    const tail = position === last() ? [" ", strong(finished())] : [];
-    return [head, `The ${step.rejoined.length} nodes above are joined again from their children; all others stay as they were.`, ...tail];
+    const joined = `The ${count(step.rejoined.length)} nodes above are joined again from their children`;
+    if (position === last()) return [head, `${joined}. `, strong(finished())];
+    return [head, `${joined}; all others stay as they were.`];
   }
 
   function said(step) {
@@ -239,7 +322,7 @@ const App = (() => {
     const asked = outputs().filter((output) => output.expected !== null);
     const right = asked.filter((output) => output.right).length;
     if (!asked.length) return "Done; nothing was asked.";
-    return trace.right ? `Done: every output is right.` : `Done: ${right} of ${asked.length} outputs are right.`;
+    return trace.right ? `Done: every output is right.` : `Done: ${count(right)} of ${count(asked.length)} outputs are right.`;
   }
 
   // --- the answer ---------------------------------------------------------------------------
@@ -265,10 +348,12 @@ const App = (() => {
     }
     tape = { known: 0, current: -1 };
     $("answer-name").textContent = task.online ? "Operations and answers" : "Answer";
-    $("tape").replaceChildren(head, ...slots.map(({ slot }) => slot));
+    const inOrder = slots.map(({ slot }) => slot);
+    $("tape").replaceChildren(head, ...(task.lowestFirst ? inOrder.reverse() : inOrder));
     $("tape").scrollLeft = 0;
-    $("inside-box").hidden = !task.online;
-    if (task.online) $("inside-title").textContent = task.inside;
+    $("inside-box").hidden = !history;
+    if (history) $("inside-title").textContent = task.inside;
+    $("reading").hidden = !task.reading;
   }
 
   function drawSlot({ output, network }, shown) {
@@ -282,7 +367,7 @@ const App = (() => {
   }
 
   function drawTape() {
-    const { every } = modelOf(task.name);
+    const every = trace.steps.findIndex((step) => step.output) + 1; // timesteps an output
     const given = phase() >= 1 ? timestep() + 1 : timestep();
     const known = Math.floor(given / every);
     const current = phase() < 0 ? -1 : Math.floor(timestep() / every);
@@ -300,10 +385,14 @@ const App = (() => {
     const verdict = $("verdict");
     verdict.textContent = asked ? `${count(right)} of ${count(asked)} right${asked === all ? "" : " so far"}` : "";
     verdict.className = `verdict ${asked ? (right === asked ? "right" : "wrong") : ""}`;
-    if (task.online) {
+    if (history) {
       const done = phase() >= 2 ? timestep() + 1 : timestep();
-      const inside = done ? history[done - 1].inside : [];
+      const inside = done ? history[done - 1].inside.map(itemText) : [];
       $("inside").replaceChildren(...insideChips(inside));
+    }
+    if (task.reading) {
+      const said = slots.slice(0, known).map(({ output }) => output.item).filter((item) => item !== "end");
+      $("reading").textContent = task.reading(trace.question, known === slots.length ? said : []);
     }
   }
 
@@ -323,9 +412,11 @@ const App = (() => {
   // The tree touches the path, and the path's siblings when it rejoins; attention every cell.
   const touchedBy = (leaves) => 2 * Math.log2(leaves) + 1;
 
+  const cellsRead = () => (task.online ? trace.leaves : trace.rows.length);
+
   function drawWork(t, p) {
     const steps = p < 0 ? 0 : t + 1;
-    const cells = task.online ? trace.leaves : trace.rows.length;
+    const cells = cellsRead();
     const tree = steps * touchedBy(trace.leaves);
     const attention = steps * cells;
     const most = Math.max(trace.steps.length * Math.max(cells, touchedBy(trace.leaves)), 1);
@@ -334,9 +425,8 @@ const App = (() => {
     $("work-tree").textContent = plural(tree, "node");
     $("work-attention").textContent = plural(attention, "cell");
     $("work-note").textContent =
-      `A timestep touches ${touchedBy(trace.leaves)} of the tree’s nodes (the path, and its siblings to rejoin), ` +
-      `where softmax attention looks at all ${count(cells)} cells.` +
-      (trace.leaves < 1024 ? ` With 1,024 leaves it is ${touchedBy(1024)} against 1,024.` : "");
+      `${touchedBy(trace.leaves)} nodes a timestep (the path, and its siblings to rejoin it), against all ${count(cells)} cells.` +
+      (trace.leaves < 1024 ? ` With 1,024 leaves: ${touchedBy(1024)} against 1,024.` : "");
   }
 
   function drawChanges(step, p) {
@@ -349,14 +439,14 @@ const App = (() => {
     const shown = p === 1 ? [] : p === 2 ? [step.written] : changesOf(timestep()).slice(0, CHANGES_SHOWN);
     const picture = ({ node }, numbers) => TreeView.picture(numbers, 8, view.top(node));
     const made = shown.map((change, i) => {
-      const name = i ? (change.node === 1 ? "root, rejoined" : `node ${change.node}, rejoined`) : `leaf ${step.leaf + 1}, written`;
+      const name = i ? (change.node === 1 ? "root, rejoined" : `node ${count(change.node)}, rejoined`) : `leaf ${count(step.leaf + 1)}, written`;
       return element("div", "change",
         element("span", `name ${i ? "joined" : "written"}`, name),
         element("div", "both", picture(change, change.before), "→", picture(change, change.after)));
     });
     if (p === 1) {
       made.push(element("div", "change",
-        element("span", "name", `leaf ${step.leaf + 1}, read`),
+        element("span", "name", `leaf ${count(step.leaf + 1)}, read`),
         element("div", "both", picture(step.written, step.value))));
     }
     box.replaceChildren(...made);
@@ -385,8 +475,18 @@ const App = (() => {
 
   // --- wiring -------------------------------------------------------------------------------
 
+  function saveAsSVG() {
+    const clock = $("clock").textContent;
+    const file = new Blob([TreeView.exported($("tree"), `${task.title}, ${clock}`)], { type: "image/svg+xml" });
+    const anchor = element("a");
+    anchor.href = URL.createObjectURL(file);
+    anchor.download = `ham-${task.name}-${clock.replaceAll(" ", "-")}.svg`;
+    anchor.click();
+    URL.revokeObjectURL(anchor.href);
+  }
+
   function keys(event) {
-    if (event.ctrlKey || event.altKey || event.metaKey) return;
+    if (event.ctrlKey || event.altKey || event.metaKey || $("race").open) return;
     const typing = event.target.matches("textarea, select, input[type=radio], summary, .tape");
     const onButton = event.target.matches("button");
     if (event.key === "Escape") view.inspect(null);
@@ -431,24 +531,34 @@ const App = (() => {
         return element("label", "", radio, element("span", "", each.title));
       }),
     );
-    options($("size"), SIZES.map((size) => [size, `${count(size)}`]), 8);
+    options($("size"), SIZES.map((size) => [size, `${count(size)}`]), START);
     options($("speed"), SPEEDS.map((each) => [each, `${each}×`]), speed);
     $("ask").addEventListener("submit", (event) => {
       event.preventDefault();
-      if (!ask()) return;
-      const { bottom } = $("tree").getBoundingClientRect();
-      if (bottom > innerHeight) $("stage").scrollIntoView({ block: "start" });
-      play();
+      if (ask()) play();
     });
     $("input").addEventListener("keydown", (event) => {
       if (event.key !== "Enter" || event.shiftKey || event.isComposing) return;
       event.preventDefault();
       $("ask").requestSubmit();
     });
-    $("roll").addEventListener("click", () => {
-      $("input").value = task.show(task.random(Number($("size").value)));
+    $("roll").addEventListener("click", () => put(task.random(Number($("size").value))));
+    $("attack").addEventListener("click", attack);
+    $("smaller").addEventListener("click", () => {
+      $("input").value = trace.text === task.example ? first() : task.example;
       ask();
     });
+    $("save").addEventListener("click", saveAsSVG);
+    $("race-open").addEventListener("click", () => {
+      pause();
+      $("race").showModal();
+      $("race-close").focus();
+      Race.start(trace, cellsRead());
+    });
+    $("race-again").addEventListener("click", () => Race.start(trace, cellsRead()));
+    $("race-close").addEventListener("click", () => $("race").close());
+    $("race").addEventListener("close", Race.stop);
+    addEventListener("hashchange", () => openOn(linked, task.name));
     $("play").addEventListener("click", () => (playing ? pause() : play()));
     $("start").addEventListener("click", () => go(0));
     $("end").addEventListener("click", () => go(last()));
@@ -465,14 +575,9 @@ const App = (() => {
     document.body.style.setProperty("--beat", `${BEAT}ms`);
     document.addEventListener("keydown", keys);
     new ResizeObserver(() => seek(position)).observe($("scroller"));
-    const asked = tasks.some((each) => each.name === data.start.task) ? data.start.task : tasks[0].name;
-    choose(asked, data.start.task === asked ? data.start.input : undefined);
-    // What was asked for on the command line could not be read: show why, over the example.
-    if (!trace) {
-      const message = $("problem").textContent;
-      choose(asked);
-      $("problem").textContent = message;
-    }
+    const asked = taskOf(data.start.task)?.name ?? tasks[0].name;
+    const given = { name: asked, text: data.start.task === asked ? data.start.input ?? undefined : undefined };
+    openOn(() => (location.hash ? linked() : given), asked);
   }
 
   start();
@@ -480,9 +585,13 @@ const App = (() => {
   // For tests and the console: a trace in the documented format.
   return {
     tasks: tasks.map((each) => each.name),
-    trace: (name, text) => Tasks.trace(Tasks.byName[name], modelOf(name), text),
-    random: (name, size) => Tasks.byName[name].show(Tasks.byName[name].random(size)),
-    rows: (name, text) => Tasks.byName[name].rows(Tasks.byName[name].parse(text)),
+    trace: (name, text) => traced(taskOf(name), text),
+    random: (name, size) => taskOf(name).show(taskOf(name).random(size)),
+    attack: (name, size) => {
+      const { family, question } = Tasks.attack(taskOf(name), size);
+      return { family, text: taskOf(name).show(question) };
+    },
+    rows: (name, text) => taskOf(name).rows(taskOf(name).parse(text)),
     at: () => ({ task: task.name, position, last: last(), playing, leaves: trace.leaves, text: trace.text }),
     seek: go,
   };

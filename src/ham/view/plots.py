@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from io import BytesIO
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ham.core.errors import InputError
 from ham.core.files import write_whole
+from ham.view.drawing import blank, drawn, label, matplotlib
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 # Okabe and Ito's colours; lines also differ in style, so that none depends on colour alone.
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000")
@@ -27,16 +30,14 @@ class Measured:
     high: float
 
 
-def learning(runs: Mapping[str, Sequence[dict[str, Any]]]) -> Any:
+def learning(runs: Mapping[str, Sequence[dict[str, Any]]]) -> Figure:
     """Validation error of each run (training error thin), above the size of its tree, by epoch."""
-    plt = _pyplot()
-    with _style(plt):
-        figure, (above, below) = plt.subplots(
-            2, 1, figsize=(7, 4.8), sharex=True, height_ratios=(4, 1), layout="constrained"
-        )
+    with _style():
+        figure = blank(7.0, 4.8)
+        above, below = figure.subplots(2, 1, sharex=True, height_ratios=(4, 1))
         for look, (name, records) in zip(_looks(), runs.items(), strict=False):
             epochs = [record["epoch"] for record in records]
-            above.plot(epochs, [record["error"] for record in records], label=name, **look)
+            above.plot(epochs, [record["error"] for record in records], label=label(name), **look)
             faint = {**look, "linewidth": 0.8, "alpha": 0.6}
             above.plot(epochs, [record["train_error"] for record in records], **faint)
             below.step(epochs, [record["longest"] for record in records], where="mid", **look)
@@ -52,14 +53,14 @@ def learning(runs: Mapping[str, Sequence[dict[str, Any]]]) -> Any:
     return figure
 
 
-def entropy(runs: Mapping[str, Sequence[dict[str, Any]]]) -> Any:
+def entropy(runs: Mapping[str, Sequence[dict[str, Any]]]) -> Figure:
     """Mean entropy of a decision, by epoch; a coin has log 2 = 0.69."""
-    plt = _pyplot()
-    with _style(plt):
-        figure, axes = plt.subplots(figsize=(7, 3.6), layout="constrained")
+    with _style():
+        figure = blank(7.0, 3.6)
+        axes = figure.subplots()
         for look, (name, records) in zip(_looks(), runs.items(), strict=False):
             positive = [max(record["entropy"], 1e-9) for record in records]
-            axes.plot([record["epoch"] for record in records], positive, label=name, **look)
+            axes.plot([record["epoch"] for record in records], positive, label=label(name), **look)
         axes.set_yscale("log")
         axes.set_ylabel("entropy of a decision, nats")
         axes.set_xlabel("epoch")
@@ -67,13 +68,11 @@ def entropy(runs: Mapping[str, Sequence[dict[str, Any]]]) -> Any:
     return figure
 
 
-def error_by_length(
-    runs: Mapping[str, Sequence[Measured]], trained_on: Mapping[str, int] | None = None
-) -> Any:
+def error_by_length(runs: Mapping[str, Sequence[Measured]], trained_on: Mapping[str, int]) -> Figure:
     """Error against the size of the memory; bars are 95% intervals, the ring is where training ended."""
-    plt = _pyplot()
-    with _style(plt):
-        figure, axes = plt.subplots(figsize=(7, 3.8), layout="constrained")
+    with _style():
+        figure = blank(7.0, 3.8)
+        axes = figure.subplots()
         for look, (name, points) in zip(_looks(), runs.items(), strict=False):
             sizes = [point.leaves for point in points]
             bars = [
@@ -81,15 +80,17 @@ def error_by_length(
                 [point.high - point.error for point in points],
             ]
             errors = [point.error for point in points]
-            axes.errorbar(sizes, errors, bars, label=name, marker=".", capsize=3, elinewidth=0.8, **look)
-            last = (trained_on or {}).get(name)
+            axes.errorbar(
+                sizes, errors, bars, label=label(name), marker=".", capsize=3, elinewidth=0.8, **look
+            )
             for point in points:
-                if point.leaves == last:
+                if point.leaves == trained_on[name]:
                     axes.plot(
                         point.leaves, point.error, "o", color=look["color"], markersize=9, fillstyle="none"
                     )
         axes.set_xscale("log", base=2)
-        axes.xaxis.set_major_formatter("{x:,.0f}")
+        measured = sorted({point.leaves for points in runs.values() for point in points})
+        axes.set_xticks(measured, [f"{leaves:,}" for leaves in measured])
         _percent_axis(axes)
         axes.set_xlabel("leaves (the ring marks the largest in training)")
         axes.set_ylabel("wrong sequences, %")
@@ -97,38 +98,23 @@ def error_by_length(
     return figure
 
 
-def save(figure: Any, folder: Path, name: str) -> list[Path]:
+def save(figure: Figure, folder: Path, name: str) -> list[Path]:
     """The figure as PNG and SVG, the same bytes for the same content."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise InputError(f"cannot make the folder {folder}: {error.strerror}") from None
     paths = []
-    plt = _pyplot()
-    with plt.rc_context({"svg.hashsalt": "ham", "svg.fonttype": "none"}):
+    with matplotlib().rc_context({"svg.hashsalt": "ham", "svg.fonttype": "none"}):
         for kind, more in (("png", {"dpi": 160}), ("svg", {"metadata": {"Date": None}})):
-            data = BytesIO()
-            figure.savefig(data, format=kind, **more)
-            write_whole(folder / f"{name}.{kind}", data.getvalue())
+            write_whole(folder / f"{name}.{kind}", drawn(figure, kind, **more))
             paths.append(folder / f"{name}.{kind}")
-    plt.close(figure)
     return paths
 
 
-def _pyplot() -> Any:
-    try:
-        import matplotlib
-    except ImportError:
-        raise InputError("plots need matplotlib: pip install 'ham-memory[view]'") from None
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
-
-    return plt
-
-
 @contextmanager
-def _style(plt: Any) -> Iterator[None]:
-    settings = {
+def _style() -> Iterator[None]:
+    settings: dict[Any, Any] = {
         "axes.spines.top": False,
         "axes.spines.right": False,
         "axes.grid": True,
@@ -136,7 +122,7 @@ def _style(plt: Any) -> Iterator[None]:
         "font.size": 10,
         "legend.frameon": False,
     }
-    with plt.rc_context(settings):
+    with matplotlib().rc_context(settings):
         yield
 
 
@@ -155,4 +141,4 @@ def _percent_axis(axes: Any) -> None:
     axes.minorticks_off()
 
 
-__all__ = ["Measured", "entropy", "error_by_length", "learning", "save"]
+__all__ = ["Measured", "blank", "entropy", "error_by_length", "learning", "save"]

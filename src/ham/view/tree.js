@@ -1,9 +1,16 @@
-// Draws the memory as SVG. Up to 32 leaves the whole tree; of a larger one the path, its siblings
-// with their subtrees folded, and a strip of all leaves. Text from outside only ever becomes a
-// text node.
+// Draws the memory as SVG. The whole tree where its leaves fit side by side; of a larger one the
+// path, its siblings with their subtrees folded, and a strip of all leaves. Text from outside only
+// ever becomes a text node.
 const TreeView = (() => {
-  const DRAWN_WHOLE = 32;
+  const NARROWEST = 34; // pixels for a leaf of a tree that is drawn whole
+  const MOST_WHOLE = 32; // leaves of one
   const SVG = "http://www.w3.org/2000/svg";
+  const ROOM_FOR_THE_REST = 482; // pixels of the page above and below the tree that should be seen with it
+  const FOLDED = 48; // pixels for a leaf of a folded tree
+  const MARGIN = 32; // pixels from the first leaf's middle to the edge
+  const LINE = 12; // pixels from one line of text under a leaf to the next
+  const SMALL = 6.4; // width of a small letter there
+  const { count } = Tasks;
 
   function make(name, attributes = {}, ...children) {
     const element = document.createElementNS(SVG, name);
@@ -57,40 +64,45 @@ const TreeView = (() => {
 
   const height = (node) => 31 - Math.clz32(node); // distance from the root
 
-  function wholeLayout(leaves, width, size) {
+  // Cells as large, and levels as far apart, as width and height allow; a turn's label fits between.
+  function measures(size, levels, widest, room, rest) {
     const columns = grid(size);
     const rows = Math.ceil(size / columns);
-    const pitch = Math.min(104, Math.max(36, width / leaves));
-    const side = Math.max(4, Math.min(10, Math.floor((pitch - 10) / columns)));
+    const tightest = levels > 6 || room < 300 ? 24 : 29;
+    const high = (room - rest - (levels - 1) * tightest) / (levels * rows);
+    const side = Math.max(3, Math.min(10, Math.floor(widest / columns), Math.floor(high)));
     const [w, h] = [columns * side - 1, rows * side - 1];
-    const gap = h + 40;
-    const margin = Math.max(pitch, w + 14) / 2;
-    const across = (leaves - 1) * pitch + 2 * margin;
+    const free = (room - rest - levels * h) / Math.max(1, levels - 1);
+    return { side, w, h, gap: h + Math.max(tightest, Math.min(44, free)) };
+  }
+
+  function wholeLayout(leaves, width, room, size, lines) {
+    const pitch = Math.min(104, (width - 2 * MARGIN) / (leaves - 1));
     const depth = height(leaves);
+    const below = 10 + LINE * (lines + 1); // the lines under a leaf
+    const { side, w, h, gap } = measures(size, depth + 1, pitch - 10, room, 8 + below);
+    const across = (leaves - 1) * pitch + 2 * MARGIN;
     const places = new Map();
     for (let node = 1; node < 2 * leaves; node++) {
       const level = height(node);
       const span = leaves >> level;
       const first = (node - (1 << level)) * span;
-      places.set(node, { x: margin + (first + (span - 1) / 2) * pitch, y: 8 + level * gap, folded: false });
+      places.set(node, { x: MARGIN + (first + (span - 1) / 2) * pitch, y: 8 + level * gap, folded: false });
     }
-    return { places, side, w, h, width: across, height: 8 + depth * gap + h + 54, pitch };
+    return { places, side, w, h, width: across, height: 8 + depth * gap + h + below, pitch };
   }
 
-  function foldedLayout(leaves, width, size, path) {
-    const columns = grid(size);
-    const rows = Math.ceil(size / columns);
-    const across = Math.max(340, Math.min(width, 980));
+  function foldedLayout(leaves, width, room, size, lines, path) {
+    const across = Math.max(300, Math.min(width, 980));
     const depth = height(leaves);
-    const side = across < 600 ? 5 : 6;
-    const [w, h] = [columns * side - 1, rows * side - 1];
-    const gap = h + 35;
+    const below = 50 + LINE * (lines + 1); // the lines under a leaf, and the strip of all leaves
+    const { side, w, h, gap } = measures(size, depth + 1, 6 * grid(size), room, 8 + below);
     // Each level is a little narrower than the one above; all of them together fit the width.
     const shrink = 0.8;
-    const room = across / 2 - w / 2 - 24;
-    const least = w / 2 + 7;
+    const edge = across / 2 - w / 2 - 24;
+    const least = Math.max(w / 2 + 7, Math.min(34, edge / depth)); // room for a turn's label
     const sum = (1 - shrink ** depth) / (1 - shrink);
-    const reach = Math.max(0, (room - least * depth) / sum);
+    const reach = Math.max(0, (edge - least * depth) / sum);
     const places = new Map([[1, { x: across / 2, y: 8, folded: false }]]);
     for (let level = 1; level <= depth; level++) {
       const on = path[level];
@@ -101,7 +113,7 @@ const TreeView = (() => {
         places.set(node, { x: x + (node & 1 ? offset : -offset), y: y + gap, folded });
       }
     }
-    return { places, side, w, h, width: across, height: 8 + depth * gap + h + 96, pitch: 2 * least, strip: true };
+    return { places, side, w, h, width: across, height: 8 + depth * gap + h + below, pitch: 2 * least, strip: true };
   }
 
   class View {
@@ -119,12 +131,12 @@ const TreeView = (() => {
       svg.addEventListener("keydown", (event) => this.walk(event));
     }
 
-    // A new run: everything is drawn afresh.
-    show(trace, describe, longLabel) {
+    // A new run: everything is drawn afresh. `items` gives all that a leaf may have to be labelled with.
+    show(trace, describe, items, manyAtALeaf) {
       this.trace = trace;
       this.describe = describe;
-      this.longLabel = longLabel;
-      this.whole = trace.leaves <= DRAWN_WHOLE;
+      this.longest = Math.max(...items.map((item) => item.length));
+      this.manyAtALeaf = manyAtALeaf;
       this.scales = scalesOf(trace);
       this.drawn = null;
       this.focused = 1;
@@ -136,13 +148,20 @@ const TreeView = (() => {
 
     fit(path) {
       const width = Math.max(280, this.scroller.clientWidth - 16);
-      const key = `${width} ${this.whole ? "" : path.at(-1)}`;
+      const short = innerHeight < 500; // a phone on its side: the tree has the screen to itself
+      const room = short ? innerHeight - 112 : Math.max(300, Math.min(520, innerHeight - ROOM_FOR_THE_REST));
+      const { leaves } = this.trace;
+      const whole = leaves <= MOST_WHOLE && width / leaves >= NARROWEST;
+      const key = `${width} ${room} ${whole ? "" : path.at(-1)}`;
       if (this.drawn === key) return;
       this.drawn = key;
       const size = this.trace.tree[1].length;
-      this.layout = this.whole
-        ? wholeLayout(this.trace.leaves, width, size)
-        : foldedLayout(this.trace.leaves, width, size, path);
+      this.crowded = whole && this.longest * 7.5 > width / leaves;
+      const lines = this.manyAtALeaf || this.longest * SMALL > (whole ? width / leaves : FOLDED) ? 2 : 1;
+      this.layout = whole
+        ? wholeLayout(leaves, width, room, size, lines)
+        : foldedLayout(leaves, width, room, size, lines, path);
+      this.layout.lines = lines;
       this.build();
     }
 
@@ -176,25 +195,22 @@ const TreeView = (() => {
         const group = make("g", { class: "node", role: "button", tabindex: -1, "data-node": node }, box, inner);
         const entry = { group, rects, values: null, x, y };
         if (folded) {
-          const count = leaves >> height(node);
           group.append(
             make("path", { class: "fold", d: `M${x} ${y + h + 5}l12 11h-24z` }),
-            text("fold-text", x, y + h + 28, `${count.toLocaleString("en")} leaves`),
+            text("fold-text", x + (node & 1 ? 12 : -12), y + h + 27, `${count(leaves >> height(node))} leaves`),
           );
         }
         if (node >= leaves) {
-          entry.label = text("label", x, y + h + 20, "");
-          entry.visit = text("visit", x, y + h + 34, "");
-          entry.tag = text("tag", x, y + h + 48, "");
-          group.append(entry.label, entry.visit, entry.tag);
+          const { lines } = this.layout;
+          entry.labels = Array.from({ length: lines }, (_, i) => text("label", x, y + h + 18 + i * LINE, ""));
+          entry.mark = text("visit", x, y + h + 18 + lines * LINE, "");
+          group.append(...entry.labels, entry.mark);
         }
         boxes.append(group);
         this.nodes.set(node, entry);
       }
       this.svg.append(lines, this.front, boxes, this.pills);
       if (this.layout.strip) this.buildStrip();
-      const longest = Math.max(...this.trace.rows.map((_, i) => this.longLabel(i).length));
-      this.crowded = longest * 8 > this.layout.pitch;
       this.rove(this.nodes.has(this.focused) ? this.focused : 1, hadFocus);
     }
 
@@ -204,7 +220,7 @@ const TreeView = (() => {
       this.strip = { x: 12, y, across, visited: make("path", { class: "strip-visited" }) };
       this.strip.now = make("rect", { class: "strip-now", y: y - 4, width: Math.max(3, across / this.trace.leaves), height: 20 });
       this.svg.append(
-        text("strip-text", 12, y - 8, `all ${this.trace.leaves.toLocaleString("en")} leaves; visited ones are shaded`),
+        text("strip-text", 12, y - 8, `all ${count(this.trace.leaves)} leaves; visited ones are shaded`),
         make("rect", { class: "strip-box", x: 12, y, width: across, height: 12 }),
         this.strip.visited,
         this.strip.now,
@@ -264,16 +280,27 @@ const TreeView = (() => {
 
     paintLeaf(node, entry, { labels, visits, phase, path }) {
       const i = node - this.trace.leaves;
-      const label = labels(i);
-      entry.label.textContent = label;
-      entry.label.classList.toggle("small", this.crowded);
-      entry.group.classList.toggle("empty", !label);
+      const items = labels(i);
+      const lines = this.linesOf(items);
+      entry.labels.forEach((label, row) => {
+        label.textContent = lines[row] ?? "";
+        label.classList.toggle("small", this.crowded);
+      });
+      entry.group.classList.toggle("empty", !items.length);
       const times = visits(i);
-      entry.visit.textContent = times.length ? `№ ${times.length > 2 ? `…${times.at(-1)}` : times.join(", ")}` : "";
+      const most = this.layout.pitch < 50 ? 1 : 2;
+      const visited = times.length > most ? `…${count(times.at(-1))}` : times.map(count).join(", ");
       const here = node === path.at(-1);
       const word = here && phase === 1 ? "read" : here && phase >= 2 ? "written" : "";
-      entry.tag.textContent = word;
-      entry.tag.setAttribute("class", `tag ${word}`);
+      entry.mark.textContent = word || (visited && `№ ${visited}`);
+      entry.mark.setAttribute("class", word ? `tag ${word}` : "visit");
+    }
+
+    // A leaf's items in as many lines as there are; where it is narrow, a lone pair takes two.
+    linesOf(items) {
+      if (items.length > this.layout.lines) return [...items.slice(0, this.layout.lines - 1), `${count(items.length - this.layout.lines + 1)} more`];
+      if (this.layout.lines > items.length && items.length && !this.manyAtALeaf) return items[0].split(/(?<=:)/);
+      return items;
     }
 
     paintStrip({ visitedLeaves, path, phase }) {
@@ -285,14 +312,17 @@ const TreeView = (() => {
       now.setAttribute("visibility", phase >= 0 ? "visible" : "hidden");
     }
 
+    // The turn that was taken, and how probable it was.
     pill({ x, y }, p) {
-      const words = p > 0.5 ? `${p.toFixed(2)} ▸` : `◂ ${p.toFixed(2)}`;
-      const middle = y + this.layout.h + 14;
+      const words = p > 0.5 ? `right ${Math.round(100 * p)}%` : `left ${Math.round(100 * (1 - p))}%`;
+      const middle = y + this.layout.h + 13;
+      const half = 39;
+      const inside = Math.max(half, Math.min(this.layout.width - half, x));
       return make(
         "g",
         { class: "pill", "aria-hidden": true },
-        make("rect", { x: x - 23, y: middle - 8, width: 46, height: 16, rx: 8 }),
-        text("", x, middle + 4, words),
+        make("rect", { x: inside - half, y: middle - 8, width: 2 * half, height: 16, rx: 8 }),
+        text("", inside, middle + 4, words),
       );
     }
 
@@ -362,5 +392,31 @@ const TreeView = (() => {
     return make("svg", { class: "cells", width, height: heightInPixels, "aria-hidden": true }, inner);
   }
 
-  return { View, picture, grid };
+  // The tree as a file of its own, with a line above it: what the page's style says is written into it.
+  const STYLED = ["fill", "fill-opacity", "stroke", "stroke-width", "stroke-opacity", "stroke-dasharray", "stroke-linecap",
+    "opacity", "font-size", "font-weight", "font-family", "text-anchor"];
+
+  function exported(svg, title) {
+    const copy = svg.cloneNode(true);
+    const originals = svg.querySelectorAll("*");
+    copy.querySelectorAll("*").forEach((element, i) => {
+      const style = getComputedStyle(originals[i]);
+      for (const name of STYLED) element.setAttribute(name, style.getPropertyValue(name));
+      for (const name of ["class", "style", "tabindex", "role", "aria-hidden"]) element.removeAttribute(name);
+    });
+    const [width, height] = ["width", "height"].map((name) => Number(svg.getAttribute(name)));
+    const across = Math.max(width, 480);
+    const page = getComputedStyle(document.body);
+    const card = getComputedStyle(svg.closest(".card")).backgroundColor;
+    const headline = text("", 12, 20, title);
+    headline.setAttribute("fill", page.color);
+    headline.setAttribute("font-family", page.fontFamily);
+    headline.setAttribute("font-size", 13);
+    const moved = make("g", { transform: `translate(${(across - width) / 2} 34)` }, ...copy.childNodes);
+    const whole = make("svg", { width: across, height: height + 42, viewBox: `0 0 ${across} ${height + 42}` });
+    whole.append(make("rect", { width: "100%", height: "100%", fill: card }), headline, moved);
+    return new XMLSerializer().serializeToString(whole);
+  }
+
+  return { View, exported, grid, make, picture };
 })();

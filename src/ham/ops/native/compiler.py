@@ -3,26 +3,35 @@
 The cached file's name is a hash of everything the machine code depends on: sources, compiler,
 flags, CPU and torch's version, since two of the sources speak to torch in its own language.
 `$HAM_CACHE` moves the cache, `$CXX` chooses the compiler, and `$HAM_SANITIZE=1` asks for a build
-with the address and undefined-behaviour sanitizers.
+with the address and undefined-behaviour sanitizers, `$HAM_SANITIZE=thread` for one with the thread
+sanitizer.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+import logging
 import os
 import platform
 import shutil
+import signal
+import stat
 import subprocess
 import tempfile
+import threading
 import time
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 import torch
+
+from ham.core.errors import InputError
+from ham.core.files import open_lock
+from ham.core.processes import guarded
 
 SOURCES = Path(__file__).parents[1] / "csrc"
 # No -ffast-math: a NaN or an infinity must come out as one. Fusing multiply-adds is wanted.
@@ -32,13 +41,18 @@ FLAGS: tuple[str, ...] = (
 )
 SPEAKS_TORCH = ("binding.cpp", "buffers.cpp")
 """The sources that include torch's headers: no arithmetic in them, so the compiler need not try hard."""
-SANITIZE = (
-    "-O1",
-    "-g",
-    "-fno-omit-frame-pointer",
-    "-fsanitize=address,undefined",
-    "-fno-sanitize-recover=all",
-)
+_TRACEABLE = ("-O1", "-g", "-fno-omit-frame-pointer")
+SANITIZERS = {
+    "1": (*_TRACEABLE, "-fsanitize=address,undefined", "-fno-sanitize-recover=all"),
+    "thread": (*_TRACEABLE, "-fsanitize=thread"),
+}
+SECONDS_TO_BUILD = 600.0
+"""For a compiler, or for another process that builds the same; then the engine is given up."""
+SECONDS_IN_SILENCE = 5.0
+"""Then it is said what is waited for."""
+SECONDS_BETWEEN_LOOKS = 0.5
+
+_log = logging.getLogger("ham")
 
 
 class BuildError(Exception):
@@ -61,21 +75,21 @@ class Build:
 
 def build() -> Build:
     """The engine for this machine, from the cache or freshly compiled."""
-    compiler = find_compiler()
-    version = _run([compiler, "--version"]).splitlines()[0]
-    flags = FLAGS + (SANITIZE if os.environ.get("HAM_SANITIZE") == "1" else ())
-    folder = cache_folder()
+    folder, compiler = cache_folder(), find_compiler()
+    version = _run([compiler, "--version"])[0].splitlines()[0]
+    flags = FLAGS + SANITIZERS.get(os.environ.get("HAM_SANITIZE", ""), ())
     file = folder / f"engine-{_key(version, flags)}.so"
+    _require_own(folder, file)
     if (seconds := _seconds_if_intact(file)) is not None:
         return Build(file, compiler, version, flags, seconds, cached=True)
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         with _locked(file.with_suffix(".lock")):
             # Another process may have built it while this one waited.
             if (seconds := _seconds_if_intact(file)) is not None:
                 return Build(file, compiler, version, flags, seconds, cached=True)
             seconds = _compile(compiler, flags, file)
-    except OSError as error:
+    except (OSError, InputError) as error:
         raise BuildError(
             f"the cache {folder} cannot be used ({error}); set HAM_CACHE to another folder"
         ) from None
@@ -96,7 +110,23 @@ def find_compiler() -> str:
 def cache_folder() -> Path:
     if folder := os.environ.get("HAM_CACHE"):
         return Path(folder)
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "ham"
+    try:
+        return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "ham"
+    except RuntimeError:
+        raise BuildError("there is no home folder for the cache; set HAM_CACHE to a folder") from None
+
+
+def _require_own(*paths: Path) -> None:
+    """Refuse to load code that somebody else may have put there."""
+    for path in paths:
+        try:
+            found = path.stat()
+        except OSError:
+            continue
+        if found.st_uid not in (os.geteuid(), 0):
+            raise BuildError(f"{path} belongs to another user; set HAM_CACHE to a folder of your own")
+        if found.st_mode & stat.S_IWOTH:
+            raise BuildError(f"{path} may be written by everybody; set HAM_CACHE to a folder of your own")
 
 
 def _key(version: str, flags: tuple[str, ...]) -> str:
@@ -119,12 +149,16 @@ def _cpu() -> tuple[str, ...]:
 
 def _compile(compiler: str, flags: tuple[str, ...], file: Path) -> float:
     started = time.perf_counter()
-    with tempfile.TemporaryDirectory(dir=file.parent) as folder:
+    prefix = f".{file.stem}."
+    for left in file.parent.glob(f"{prefix}*"):
+        shutil.rmtree(left, ignore_errors=True)  # who was killed there held the lock that we hold now
+    with tempfile.TemporaryDirectory(prefix=prefix, dir=file.parent) as folder:
         fresh = Path(folder) / file.name
+        # The slowest come first, so that the last ones do not wait for them alone.
         sources = sorted(SOURCES.glob("*.cpp"), key=lambda source: source.name not in SPEAKS_TORCH)
-        with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
-            objects = list(pool.map(lambda source: _object(compiler, flags, source, Path(folder)), sources))
-        _run([compiler, *flags, "-shared", *objects, *_torch_libraries(), "-o", str(fresh)])
+        objects = {source: str(Path(folder) / f"{source.stem}.o") for source in sources}
+        _run(*(_to_object(compiler, flags, source, name) for source, name in objects.items()))
+        _run([compiler, *flags, "-shared", *objects.values(), *_torch_libraries(), "-o", str(fresh)])
         seconds = time.perf_counter() - started
         note = {"sha256": hashlib.sha256(fresh.read_bytes()).hexdigest(), "seconds": round(seconds, 2)}
         os.replace(fresh, file)
@@ -134,12 +168,9 @@ def _compile(compiler: str, flags: tuple[str, ...], file: Path) -> float:
     return seconds
 
 
-def _object(compiler: str, flags: tuple[str, ...], source: Path, folder: Path) -> str:
-    """One source compiled; the slowest come first, so that the last ones do not wait for them alone."""
-    name = str(folder / f"{source.stem}.o")
+def _to_object(compiler: str, flags: tuple[str, ...], source: Path, name: str) -> list[str]:
     with_torch = _torch_flags() if source.name in SPEAKS_TORCH else ()
-    _run([compiler, *flags, *with_torch, "-c", str(source), "-o", name])
-    return name
+    return [compiler, *flags, *with_torch, "-c", str(source), "-o", name]
 
 
 def _torch_flags() -> tuple[str, ...]:
@@ -168,18 +199,60 @@ def _locked(file: Path) -> Iterator[None]:
         import fcntl
     except ImportError:
         raise BuildError("the native engine needs a POSIX system") from None
-    with file.open("w") as handle:
-        fcntl.flock(handle, fcntl.LOCK_EX)
+    with open_lock(file) as handle:
+        for seconds in _slices(f"another process that builds the engine and holds {file}"):
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                time.sleep(seconds)
         yield
 
 
-def _run(command: list[str]) -> str:
+def _slices(what: str) -> Iterator[float]:
+    """Times to wait for something, one after the other; says what it is, and gives up in the end."""
+    began = time.monotonic()
+    said = False
+    while (spent := time.monotonic() - began) < SECONDS_TO_BUILD:
+        if spent > SECONDS_IN_SILENCE and not said:
+            said = True
+            _log.warning("waiting for %s, %.0f s at most", what, SECONDS_TO_BUILD - spent)
+        yield SECONDS_BETWEEN_LOOKS
+    raise BuildError(f"gave up waiting for {what} after {SECONDS_TO_BUILD:.0f} s")
+
+
+def _run(*commands: list[str]) -> list[str]:
+    """What each command says; as many run at once as there are cores, and none outlives the first that fails."""
+    stopped = threading.Event()
+    with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
+        try:
+            running = [pool.submit(_output, command, stopped) for command in commands]
+            for seconds in _slices(f"the C++ compiler {commands[0][0]}"):
+                done, left = wait(running, seconds, FIRST_EXCEPTION)
+                if not left or any(future.exception() for future in done):
+                    break
+            for future in done:
+                future.result()
+        finally:
+            stopped.set()
+            pool.shutdown(wait=False, cancel_futures=True)
+    return [future.result() for future in running]
+
+
+def _output(command: list[str], stopped: threading.Event) -> str:
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     try:
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        with guarded(command, signal.SIGKILL, text=True, errors="replace", **pipes) as process:
+            while not stopped.is_set():
+                with suppress(subprocess.TimeoutExpired):
+                    said, complaint = process.communicate(timeout=SECONDS_BETWEEN_LOOKS)
+                    break
+            else:
+                return ""
     except OSError as error:
         raise BuildError(f"the C++ compiler {command[0]} could not be run: {error.strerror}") from None
-    if done.returncode:
-        lines = done.stderr.splitlines()
+    if process.returncode:
+        lines = complaint.splitlines()
         errors = [line for line in lines if "error" in line] or lines or ["no message"]
         raise BuildError(f"{command[0]} failed: {errors[0].strip()}")
-    return done.stdout or done.stderr or "unknown version"
+    return said or complaint or "unknown version"

@@ -29,7 +29,7 @@ BASELINES = ("none", "learned", "leave-one-out")
 
 @dataclass(frozen=True)
 class Options:
-    """What the objective is made of; as in `ham.config.Training`."""
+    """What the objective is made of; as in `ham.config.Objective`."""
 
     runs: int
     reward: str

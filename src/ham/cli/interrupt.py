@@ -1,0 +1,50 @@
+"""Ctrl-C is honoured within two seconds, however long the main thread computes."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+SECONDS_TO_NOTICE = 1.5
+
+
+@contextmanager
+def prompt() -> Iterator[None]:
+    """Inside, a Ctrl-C that the main thread does not notice in time ends the process.
+
+    Python raises `KeyboardInterrupt` only between two of its own steps, and one call of the engine or of
+    PyTorch may take minutes.
+    """
+    main = threading.current_thread() is threading.main_thread()
+    if not main or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
+        yield
+        return
+    reading, writing = os.pipe()
+    os.set_blocking(writing, False)
+    noticed = threading.Event()
+
+    def notice(number: int, frame: Any) -> None:
+        noticed.set()
+        signal.default_int_handler(number, frame)
+
+    def watch() -> None:
+        while number := os.read(reading, 1):
+            if number[0] == signal.SIGINT and not noticed.wait(SECONDS_TO_NOTICE):
+                os.write(2, b"ham: interrupted\n")
+                os._exit(130)
+            noticed.clear()
+        os.close(reading)
+
+    before = signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
+    signal.signal(signal.SIGINT, notice)
+    threading.Thread(target=watch, daemon=True).start()
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        signal.set_wakeup_fd(before)
+        os.close(writing)

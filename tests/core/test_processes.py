@@ -1,0 +1,78 @@
+"""A guarded program ends with who started it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from ham.core.processes import guarded
+
+
+def alive(pid: int) -> bool:
+    """Whether a process runs; one that is only to be waited for does not."""
+    try:
+        with open(f"/proc/{pid}/stat") as file:
+            return file.read().rpartition(")")[2].split()[0] not in "ZX"
+    except OSError:
+        return False
+
+
+def gone(pid: int) -> bool:
+    until = time.monotonic() + 30
+    while alive(pid) and time.monotonic() < until:
+        time.sleep(0.02)
+    return not alive(pid)
+
+
+def test_it_tells_its_output_and_its_exit_code():
+    with guarded(["sh", "-c", "echo hello; exit 3"], signal.SIGKILL, stdout=-1, text=True) as process:
+        assert process.communicate()[0] == "hello\n"
+    assert process.returncode == 3
+    with guarded(["sh", "-c", "kill -9 $$"], signal.SIGINT) as process:
+        assert process.wait() == 128 + 9
+
+
+def test_what_cannot_be_run_is_127():
+    with guarded(["/no/such/program"], signal.SIGKILL, stderr=-1, text=True) as process:
+        assert process.communicate()[1] == "/no/such/program could not be run: No such file or directory\n"
+    assert process.returncode == 127
+
+
+@pytest.mark.parametrize("ending", [signal.SIGKILL, signal.SIGINT])
+def test_it_ends_with_the_block_and_takes_its_own_children_along(ending):
+    words = [
+        sys.executable,
+        "-c",
+        "import subprocess; subprocess.run(['sh', '-c', 'echo $$; exec sleep 99'])",
+    ]
+    with guarded(words, ending, stdout=-1, stderr=-1, text=True) as process:
+        grandchild = int(process.stdout.readline())
+        assert alive(grandchild)
+    assert gone(grandchild)
+
+
+def test_it_can_be_told_to_end():
+    with guarded(["sh", "-c", "echo $$; exec sleep 99"], signal.SIGINT, stdout=-1, text=True) as process:
+        child = int(process.stdout.readline())
+        process.terminate()
+        assert process.wait() == 128 + signal.SIGINT
+    assert gone(child)
+
+
+def test_it_ends_when_its_starter_is_killed():
+    code = (
+        "import signal, sys\nfrom ham.core.processes import guarded\n"
+        "with guarded(['sh', '-c', 'echo $$; exec sleep 99'], signal.SIGKILL) as process: process.wait()"
+    )
+    starter = subprocess.Popen([sys.executable, "-c", code], stdout=-1, text=True, env=os.environ)
+    child = int(starter.stdout.readline())
+    assert alive(child)
+    starter.kill()
+    starter.wait()
+    starter.stdout.close()
+    assert gone(child)
