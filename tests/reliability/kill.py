@@ -26,17 +26,15 @@ from pathlib import Path
 import torch
 
 from ham import cli, runs
-from ham.config import Architecture
+from ham.config import Architecture, Data, Objective, Run, Schedule
 from ham.ops import native
 from ham.runs import CHECKPOINT, CONFIG, RunFolder
 from ham.train import loop
-from settings import run_with
 
 TINY = Architecture(cells=4, size=4, hidden=4, depth=1)
-SETTINGS = dict(
-    batch=4, runs=2, baseline="leave-one-out", epochs=30, batches=2, validation=4,
-    start=1, leaves=4, threshold=1.0, mix=0.5, finish=10, patience=1000,
-)  # fmt: skip
+DATA = Data(batch=4, runs=2, batches=2, validation=4, start=1, leaves=4, threshold=1.0, mix=0.5)
+OBJECTIVE = Objective(baseline="leave-one-out")
+SCHEDULE = Schedule(epochs=30, finish=10, patience=1000)
 LONGEST_LIFE = 0.4
 """Seconds: about twice what a run takes to start and train a few epochs."""
 
@@ -120,7 +118,7 @@ def main() -> int:
         while kills < asked.kills:
             way = {"always_saving": finished % 2 == 1}
             recipe = Path(here) / f"{finished}.json"
-            run = run_with("reverse", TINY, seed=finished, **SETTINGS)
+            run = Run("reverse", TINY, data=DATA, objective=OBJECTIVE, schedule=SCHEDULE, seed=finished)
             recipe.write_text(run.to_json())
             straight, disturbed = (
                 RunFolder(Path(here) / f"{name}-{finished}") for name in ("straight", "disturbed")
