@@ -77,7 +77,7 @@ class Case:
         self.targets = torch.from_numpy(rng.integers(0, 2, (batch, symbols, case["bits"]))).float()
         self.head = torch.from_numpy(np.append(rng.normal(size=3), 0.5)).float()
         self.exploration = case["exploration"]
-        self.training = run_with(
+        self.run = run_with(
             batch=batch,
             runs=case["runs"],
             discount=0.9,
@@ -100,14 +100,14 @@ class Case:
             episode,
             examples,
             head,
-            self.training,
+            self.run,
             every=self.every,
             reinforce=1.3,
             exploration=self.exploration,
         )
         terms.loss.backward()
         gradients = [leaf.grad.double() for leaf in leaves]
-        if self.objective.baseline == "learned":
+        if self.run.objective.baseline == "learned":
             gradients.append(torch.cat([head.weight.grad[0], head.bias.grad]).double())
         return [float(terms.loss.detach()), terms.cross_entropy, terms.entropy, terms.wrong], gradients
 
@@ -117,7 +117,7 @@ class Case:
         call.batch, call.symbols, call.bits = self.outputs.shape
         _, call.timesteps, call.levels = self.turns.shape
         call.query, call.every = self.queries.shape[-1], self.every
-        options_of(self.training).fill(call)
+        options_of(self.run).fill(call)
         call.reinforce, call.exploration = 1.3, self.exploration
         durations = self.asked * self.every
         ran = torch.arange(call.timesteps) < durations[:, None]
@@ -142,7 +142,7 @@ class Case:
         call.scratch = scratch.data_ptr()
         native.library().ham_objective(ctypes.byref(call))
         gradients = [given["d_outputs"], given["d_turn_logits"]]
-        if self.objective.baseline == "learned":
+        if self.run.objective.baseline == "learned":
             gradients.append(given["d_head"])
         return given["terms"].tolist(), [gradient.double() for gradient in gradients]
 
@@ -182,7 +182,7 @@ def cost_and_gradient(model, examples, uniforms, training, backend, dtype=torch.
     if dtype != torch.float32:
         examples = replace(examples, inputs=examples.inputs.to(dtype), targets=examples.targets.to(dtype))
     # Whoever computes a gradient writes all of it.
-    flat.gradient.fill_(1e9 if training.baseline == "learned" else 0.0)
+    flat.gradient.fill_(1e9 if training.objective.baseline == "learned" else 0.0)
     leaves = 2 ** uniforms.shape[-1]
     given = dict(leaves=leaves, reinforce=1.3, exploration=1e-2)
     cost = Gradient(model, flat, training).of(examples, uniforms.to(dtype), **given)
