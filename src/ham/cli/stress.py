@@ -9,7 +9,7 @@ from tyro.conf import arg
 
 from ham.cli import engine
 from ham.cli.arguments import Backend, optional
-from ham.cli.evaluate import fresh_seed
+from ham.cli.evaluate import chosen_seed
 from ham.core.errors import InputError
 
 
@@ -46,7 +46,7 @@ def stress(
 
     engine.prepare(backend, threads)
     trained = runs.load(model, task)
-    seed = fresh_seed() if seed is None else seed
+    seed = chosen_seed(seed)
     if seed < 0:
         raise InputError(f"seed must not be negative, got {seed}")
     if not trained.task.hard_cases():

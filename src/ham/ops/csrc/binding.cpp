@@ -32,7 +32,8 @@ void check(const Tensor& tensor, at::IntArrayRef shape, const char* name, at::Sc
   HAM_CHECK(tensor.scalar_type() == type, name, " must be ", type, ", got ", tensor.scalar_type());
   HAM_CHECK(tensor.is_contiguous(), name, " must be contiguous; call .contiguous() on it");
   // An emptied storage, as sharding leaves them, still has a shape.
-  HAM_CHECK(!tensor.numel() || tensor.const_data_ptr(), name, " has no storage");
+  size_t bytes = (tensor.storage_offset() + tensor.numel()) * tensor.element_size();
+  HAM_CHECK(!tensor.numel() || tensor.storage().nbytes() >= bytes, name, " has no storage");
 }
 
 void check_tree(const Tensor& tree, const char* name) {

@@ -21,10 +21,9 @@ def pointer(tensor: Tensor | None) -> int | None:
     """The address of a tensor's numbers. An emptied storage, as sharding leaves them, still has a shape."""
     if tensor is None:
         return None
-    address = tensor.data_ptr()
-    if not address and tensor.numel():
+    if tensor.untyped_storage().nbytes() < tensor.element_size() * tensor.numel():
         raise InputError(f"a tensor of shape {tuple(tensor.shape)} has no storage")
-    return address
+    return tensor.data_ptr()
 
 
 def pointers(tensors: Sequence[Tensor]):
