@@ -11,6 +11,7 @@ import threading
 import pytest
 import torch
 from torch import nn
+from torch.nn.utils import prune
 from torch.utils.checkpoint import checkpoint
 
 import ham
@@ -44,12 +45,12 @@ def cell():
 
 
 def uniforms(step, batch=3):
-    return torch.rand(batch, DEPTH, generator=torch.Generator().manual_seed(step))
+    return torch.rand(batch, DEPTH, generator=torch.Generator().manual_seed(step), dtype=torch.float32)
 
 
 def loop(memory, cell, x, *, steps=4):
     """A few accesses, and a loss on all that they give."""
-    state, h, loss = memory.init(x), torch.zeros(len(x), QUERY), 0.0
+    state, h, loss = memory.init(x), x.new_zeros(len(x), QUERY), 0.0
     for step in range(steps):
         read = memory.attend(state, h, uniforms=uniforms(step, len(x)))
         h = cell(read.value, h)
@@ -59,7 +60,7 @@ def loop(memory, cell, x, *, steps=4):
 
 
 def rows(batch=3):
-    return torch.rand(batch, ROWS, 4, generator=torch.Generator().manual_seed(1))
+    return torch.rand(batch, ROWS, 4, generator=torch.Generator().manual_seed(1), dtype=torch.float32)
 
 
 def gradients(memory, cell, run):
@@ -77,7 +78,7 @@ def plainly(memory, cell, run=loop):
     ham.set_backend("reference")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(reference, "_chained", lambda *_: False)
-        found = gradients(copy.deepcopy(memory), copy.deepcopy(cell), run)
+        found = gradients(memory, cell, run)
     ham.set_backend(before)
     return found
 
@@ -119,7 +120,7 @@ class TestChangedParts:
             lambda module, given: (given[0] * 2,)
         ),
         "a weight norm": lambda m: nn.utils.parametrizations.weight_norm(m.search[0]),
-        "a pruned layer": lambda m: nn.utils.prune.random_unstructured(m.write.gate[0], "weight", 0.5),
+        "a pruned layer": lambda m: prune.random_unstructured(m.write.gate[0], "weight", 0.5),
         "no bias": lambda m: setattr(m.search[0], "bias", None),
         "a forward of one's own": lambda m: setattr(m.search, "forward", lambda both: both[..., :1]),
         "weights that are not contiguous": lambda m: setattr(m.search[0], "weight", transposed(m.search[0])),
@@ -202,9 +203,11 @@ class TestSavedTensors:
         right_loss, right = plainly(memory, cell)
         assert_same((loss, twice), (right_loss, 2 * right))
 
-    def test_a_second_derivative_is_refused(self, memory, cell):
+    def test_a_second_derivative_is_refused(self, memory, cell, engine):
+        if engine == "reference":
+            pytest.skip("plain PyTorch says so itself, where it cannot")
         loss = loop(memory, cell, rows())
-        with pytest.raises((ValueError, RuntimeError), match=r"create_graph|once_differentiable"):
+        with pytest.raises((ValueError, RuntimeError), match="leave out create_graph"):
             twice_differentiated(loss, memory.search[0].weight)
 
 
@@ -267,19 +270,18 @@ class TestGradientsOfTrees:
         torch.testing.assert_close(found, run(chained=False), rtol=1e-4, atol=1e-4)
 
     def test_one_gradient_tree_goes_through_all_accesses(self, memory):
-        """That is why backward costs no more than forward: its storage is the same from end to end."""
-        state, query, starts = memory.init(rows()), torch.ones(3, QUERY), []
-        for step in range(4):
-            state = memory.update(state, memory.attend(state, query, uniforms=uniforms(step)), query)
-        loss = state.tree.square().sum()
-        node = loss.grad_fn
-        while node is not None:
-            if "Update" in node.name() or "Put" in node.name():
-                node.register_hook(lambda gradients, _: starts.append(gradients[0].data_ptr()))
-            node = node.next_functions[0][0] if node.next_functions else None
-        loss.backward()
-        assert len(starts) == 4
-        assert len(set(starts)) == 1
+        """That is why backward costs no more than forward: more accesses make no more copies of a tree."""
+
+        def copies(steps):
+            state, query = memory.init(rows()), torch.ones(3, QUERY)
+            for step in range(steps):
+                state = memory.update(state, memory.attend(state, query, uniforms=uniforms(step)), query)
+            loss = state.tree.square().sum()
+            with torch.autograd.profiler.profile() as profile:
+                loss.backward()
+            return sum(event.name == "aten::clone" for event in profile.function_events)
+
+        assert copies(2) == copies(9)
 
 
 def test_a_read_used_twice_and_a_deep_copy(memory, cell):
@@ -300,7 +302,7 @@ class TestSurroundings:
         for dtype in (torch.float64, torch.float16, torch.bfloat16):
             torch.set_default_dtype(dtype)
             try:
-                found = gradients(memory, cell, lambda m, c, x: float_loop(m, c, x.float()))
+                found = gradients(memory, cell, loop)
             finally:
                 torch.set_default_dtype(torch.float32)
             assert_same(found, right)
@@ -373,18 +375,6 @@ class TestSurroundings:
         for gradient in found:
             whole = torch.cat([part.flatten() for part in gradient if part is not None])
             torch.testing.assert_close(whole, right, rtol=1e-4, atol=1e-4)
-
-
-def float_loop(memory, cell, x):
-    """As `loop`, with nothing of the default type."""
-    state, h, loss = memory.init(x), x.new_zeros(len(x), QUERY), 0.0
-    for step in range(4):
-        drawn = torch.rand(len(x), DEPTH, generator=torch.Generator().manual_seed(step), dtype=torch.float32)
-        read = memory.attend(state, h, uniforms=drawn)
-        h = cell(read.value, h)
-        state = memory.update(state, read, h)
-        loss = loss + read.log_probs.sum() + read.value.square().sum()
-    return loss + h.sum() + state.tree.square().sum()
 
 
 class TestRefusals:

@@ -58,8 +58,8 @@ def load(name: str | Path, task: str | None = None) -> Trained:
     own = tasks.get(tasks.named(run.task, task, path))
     # Shapes alone first: a file that lies about its widths must not make us allocate them.
     with torch.device("meta"):
-        _check_weights(run.model.build(own), tensors, path)
-    model = run.model.build(own)
+        _check_weights(run.model.build(own).float(), tensors, path)
+    model = run.model.build(own).float()
     model.load_state_dict(tensors)
     return Trained(model.eval(), own, run)
 

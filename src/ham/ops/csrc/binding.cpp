@@ -328,8 +328,12 @@ struct Attend : torch::autograd::Function<Attend> {
     auto [d_query, d_search] =
         is_plain(d_tree) ? attend_gradients(d_tree, given(d_logits), given(d_value), saved[0], search, query)
                          : parts(run.call(d_tree, given(d_logits), given(d_value), saved[0], search, query), search);
-    results = {d_tree, d_query, Tensor()};
-    results.insert(results.end(), d_search.begin(), d_search.end());
+    results[0] = d_tree;
+    // What took no part in the loss has no gradient, which is not the same as one of zeros.
+    if (d_logits.defined()) {
+      results[1] = d_query;
+      std::copy(d_search.begin(), d_search.end(), results.begin() + 3);
+    }
     return results;
   }
 };
