@@ -125,6 +125,7 @@ def announce() -> None:
             return
         if asked == engine.name:
             raise InputError(f"the {asked} engine was asked for and cannot be had: {why}")
+        _said.add(why)
         _log.warning("backend: reference (%s)", why)
 
 
