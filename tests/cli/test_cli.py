@@ -23,6 +23,7 @@ from ham.config import Options
 from ham.core.errors import InputError
 from ham.core.text import LONGEST_MESSAGE, one_line
 from ham.ops import native
+from ham.ops.native import library
 from ham.runs import RunFolder
 from ham.train.loop import Epoch, Step
 from settings import run_with
@@ -457,7 +458,7 @@ class TestRefused:
         assert is_refused(ham("evaluate", trained), "gpu")
 
     def test_native_where_it_cannot_be_had(self, ham, trained, monkeypatch):
-        monkeypatch.setattr("ham.ops.native.library.why_not", lambda: "no C++ compiler was found")
+        monkeypatch.setattr(library, "why_not", lambda: "no C++ compiler was found")
         assert is_refused(ham("evaluate", trained, "--backend", "native"), "no C++ compiler was found")
 
     def test_a_hostile_message_stays_one_line(self):
@@ -544,7 +545,7 @@ class TestDoctor:
         assert (facts["active"], facts["why"]) == ("reference", "no C++ compiler was found")
 
     def test_the_backend_is_named_once_on_standard_error(self, ham, trained, monkeypatch):
-        monkeypatch.setattr("ham.ops.native.library.why_not", lambda: "no C++ compiler was found")
         monkeypatch.setattr("ham.ops.table._said", set())
+        monkeypatch.setattr(library, "why_not", lambda: "no C++ compiler was found")
         _, _, complaint = ham("evaluate", trained, "--backend", "auto", "--examples", 5)
         assert complaint == "backend: reference (no C++ compiler was found)\n"

@@ -89,8 +89,8 @@ def test_ctrl_c_is_honoured_in_the_middle_of_a_long_call():
 
 def test_what_a_command_does_when_it_noticed_is_not_cut_short():
     slow = BUSY.replace(
-        'hashlib.pbkdf2_hmac("sha256", b"", b"", 2**31 - 1)',
-        "import time\n    try: time.sleep(99)\n    finally: time.sleep(3); print('saved')",
+        'print("begun", flush=True)',
+        "import time\n    try: print('begun', flush=True); time.sleep(99)\n    finally: time.sleep(3); print('saved')",
     )
     process = subprocess.Popen([sys.executable, "-c", slow], stdout=-1, stderr=-1, text=True)
     assert process.stdout.readline() == "begun\n"

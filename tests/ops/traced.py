@@ -87,6 +87,8 @@ def compiled():
 
 def models():
     problems = []
+    # Without this PyTorch traces no nn.LSTM, which the baselines are made of.
+    torch._dynamo.config.allow_rnn = True
     for name in ("sort", "stack", "sort-dham", "stack-dham", "sort-lstm", "sort-lstm+a"):
         model = ham.load(name).model
         torch.manual_seed(0)
@@ -134,7 +136,9 @@ def transforms():
     with torch.no_grad():
         mapped = torch.func.vmap(greedy)(many, queries)
         each = [greedy(one, query) for one, query in zip(many, queries, strict=True)]
-        problems += differs("torch.func.vmap", mapped, [torch.stack(parts) for parts in zip(*each, strict=True)])
+        problems += differs(
+            "torch.func.vmap", mapped, [torch.stack(parts) for parts in zip(*each, strict=True)]
+        )
     return problems
 
 
@@ -161,7 +165,14 @@ def operations():
     calls = {
         "attend_forward": (tree, query, uniforms, plain, True),
         "update_forward": (tree.clone(), leaf, query, active, others, *form, True),
-        "attend_backward": (d_tree.clone(), torch.rand(3, DEPTH), torch.rand(3, SIZE), of_attend[4], plain, QUERY),
+        "attend_backward": (
+            d_tree.clone(),
+            torch.rand(3, DEPTH),
+            torch.rand(3, SIZE),
+            of_attend[4],
+            plain,
+            QUERY,
+        ),
         "update_backward": (d_tree.clone(), of_update, active, others, QUERY, *form),
     }
     for name, call in calls.items():
@@ -180,7 +191,11 @@ def operations():
 
     class Watch(torch.utils._python_dispatch.TorchDispatchMode):
         def __torch_dispatch__(self, operation, types, args=(), kwargs=None):
-            if operation.namespace == "ham" and operation._opname in ("episode", "read_rows", "write_symbols"):
+            if operation.namespace == "ham" and operation._opname in (
+                "episode",
+                "read_rows",
+                "write_symbols",
+            ):
                 recorded.append((operation, args))
             return operation(*args, **(kwargs or {}))
 

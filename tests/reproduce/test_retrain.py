@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from ham.config import Architecture
+from ham.config import Architecture, changed
 from ham.core.errors import InputError
 from ham.reproduce import retrain
 from ham.reproduce.retrain import Job
@@ -118,7 +118,7 @@ def driver(folder: Path) -> subprocess.Popen:
     return subprocess.Popen(words, stdout=-1, stderr=-1, text=True, env=environment, cwd=folder)
 
 
-LONG = replace(TINY, training=replace(TINY.training, epochs=20, batches=20))
+LONG = changed(TINY, {"schedule.epochs": 20, "data.batches": 20})
 """Some seconds, of which most are left after the first state."""
 
 

@@ -9,18 +9,16 @@ import pytest
 import torch
 
 import ham
-from ham.config import Architecture, Run, Training
+from ham.config import Architecture
 from ham.ops import native
 from ham.runs import STATE, RunFolder, read_tensors
 from ham.runs import folder as folders
 from ham.runs.machine import difference, machine
 from ham.train.loop import Epoch, train
+from settings import run_with
 
-RUN = Run(
-    "reverse",
-    Architecture(cells=3, size=3, hidden=3),
-    Training(batch=2, epochs=3, batches=2, validation=2, start=2, leaves=2),
-)
+TINY = Architecture(cells=3, size=3, hidden=3)
+RUN = run_with("reverse", TINY, batch=2, epochs=3, batches=2, validation=2, start=2, leaves=2)
 
 
 @pytest.fixture

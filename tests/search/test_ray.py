@@ -21,10 +21,11 @@ from pathlib import Path
 import pytest
 
 from ham import cli
-from ham.config import Architecture, Run, Training
+from ham.config import Architecture
 from ham.core.errors import InputError
 from ham.runs import read_tensors
 from ham.search.plan import Plan, SearchFolder, TrialFolder, outcomes
+from settings import run_with
 
 pytest.importorskip("ray.tune")
 pytestmark = [
@@ -167,8 +168,8 @@ def test_a_trial_that_fails_says_why_and_is_not_tried_in_vain(cluster, space, tm
 def test_nothing_in_the_folder_of_a_search_is_run_and_nobody_may_enter_rays(tmp_path):
     """A stranger's search, resumed from inside: no worker imports what lies there."""
     search = SearchFolder(tmp_path / "search")
-    tiny = Training(batch=4, epochs=1, batches=2, validation=4, start=2, leaves=2)
-    base = Run("reverse", Architecture(cells=3, size=3, hidden=3), tiny)
+    tiny = Architecture(cells=3, size=3, hidden=3)
+    base = run_with("reverse", tiny, batch=4, epochs=1, batches=2, validation=4, start=2, leaves=2)
     search.begin(Plan(base, {}, trials=0, seed=0, backend="reference", seeds=(0,)))
     for module in ("torch", "numpy", "rich", "json", "ham"):
         (search.path / f"{module}.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')")
