@@ -199,14 +199,16 @@ def test_operations(name):
         assert inside.max() <= 4
         assert (inside == 0).sum() >= 8
     for question in drawn(name, "equal values"):
-        values = [item[0] if name == "priority_queue" else item for item in question if item != "pop"]
+        values = [item[1] if name == "priority_queue" else item for item in question if item != "pop"]
         assert len(set(values)) == 1
 
 
-@pytest.mark.parametrize(("name", "part"), [("stack", 0), ("queue", 0), ("priority_queue", 1)])
-def test_orders_of_pushes(name, part):
+@pytest.mark.parametrize("name", STRUCTURES)
+def test_orders_of_pushes(name):
     """A stack's and a queue's values, a priority queue's priorities."""
     for family, sign in (("ascending", 1), ("descending", -1)):
         for question in drawn(name, family):
-            pushed = [sign * (item[1] if part else item) for item in question if item != "pop"]
+            pushed = [
+                sign * (item[0] if name == "priority_queue" else item) for item in question if item != "pop"
+            ]
             assert pushed == sorted(pushed)

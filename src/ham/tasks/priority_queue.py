@@ -74,7 +74,7 @@ class PriorityQueue(Online):
                 priority = (min if up else max)(ahead or free)
             last = priority
             inside.add(priority)
-            question.append((next(values), priority))
+            question.append((priority, next(values)))
         return question
 
     def solve(self, question):
