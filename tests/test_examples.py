@@ -46,3 +46,9 @@ def test_emptiness_is_the_length_of_roots_of_empty_trees():
     lengths = emptiness.lengths_of_emptiness(memory)
     roots = [memory.empty(1, 1 << height).tree[0, 1].norm() for height in range(1, emptiness.HEIGHTS + 1)]
     assert lengths == pytest.approx([root.item() for root in roots])
+
+
+def test_transformations_of_ones_own_learn():
+    before, after = loaded("own_transformations").train(batches=400)
+    assert before > 0.3
+    assert after < 0.05

@@ -42,6 +42,7 @@ SMALL = {
         task = script.Maximum()
         assert task.sample(numpy.random.default_rng(0), 2, 4, numpy.array([4, 2])).counted.any()
         print(task.solve([3, 9, 4]))""",
+    "examples/own_transformations.py": "print(script.train(batches=2))",
 }
 NEEDS = {"benchmarks/jax_peer.py": "jax", "benchmarks/complexity.py": "matplotlib"}
 

@@ -42,6 +42,7 @@ def facts() -> dict[str, Any]:
     import ham
     from ham import ops
     from ham.ops import native
+    from ham.ops.table import OPERATIONS
 
     found: dict[str, Any] = {
         "ham": ham.__version__,
@@ -64,6 +65,7 @@ def facts() -> dict[str, Any]:
         "flags": " ".join(build.flags),
         "cache_file": str(build.file),
         "build_seconds": round(build.seconds, 1),
+        "operations_served": ", ".join(OPERATIONS),
     }
 
 
