@@ -1,6 +1,7 @@
 """Under test every shape is checked; the engine is plain PyTorch unless a test asks for both."""
 
 import os
+import signal
 
 import jaxtyping
 
@@ -18,6 +19,8 @@ from ham.runs import Trained  # noqa: E402
 from ham.view.page import KNOWN  # noqa: E402
 
 torch.set_num_threads(1)
+# A run in the background ignores Ctrl-C, and so would every program that a test starts and interrupts.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 hypothesis.settings.register_profile(
     "ham",
     deadline=None,
