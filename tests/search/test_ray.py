@@ -21,7 +21,7 @@ from pathlib import Path
 import pytest
 
 from ham import cli
-from ham.config import Architecture
+from ham.config import Architecture, Run
 from ham.core.errors import InputError
 from ham.runs import read_tensors
 from ham.search.plan import Plan, SearchFolder, TrialFolder, outcomes
