@@ -176,6 +176,8 @@ def test_nothing_in_the_folder_of_a_search_is_run_and_nobody_may_enter_rays(tmp_
     with tempfile.TemporaryDirectory() as short:
         driver = ham("sweep", "--resume", ".", env={"TMPDIR": short}, cwd=search.path, safe=True)
         folder = wait_for(lambda: next(Path(short).glob("ham-*"), None), driver, "Ray's folder")
+        # Ray makes its own folder open to all before it puts a session there.
+        wait_for(lambda: next(folder.glob("*/session_*"), None), driver, "Ray's session")
         assert folder.stat().st_mode & 0o077 == 0
         done = finished(driver)
         assert done.returncode == 0, done.stderr

@@ -38,8 +38,8 @@ FIRST_RUNG = 0.1
 SECONDS_FOR_THE_LAST_OWNER = 60.0
 SECONDS_TO_ANSWER = 10.0
 MOST_WORKERS = 1000
-LONGEST_TEMPORARY = 30
-"""Characters of the folder for temporary ones: the names of Ray's sockets, 70 more, must stay below 108."""
+LONGEST_TEMPORARY = 28
+"""Characters of the folder for temporary ones: the names of Ray's sockets, 72 more, must stay below 108."""
 OBJECT_STORE = 100 << 20
 """Nothing but small dictionaries goes through Ray's object store."""
 
@@ -249,10 +249,12 @@ def connected(resources: Resources) -> Iterator[None]:
 
 @contextmanager
 def _private_folder() -> Iterator[str]:
-    """A folder that nobody else may enter: Ray's own, and its sockets, are open to all."""
+    """A folder inside one that nobody else may enter: Ray opens its own, and its sockets, to all."""
     usual = tempfile.gettempdir()
     short = usual if len(usual) <= LONGEST_TEMPORARY else "/tmp"
-    with tempfile.TemporaryDirectory(prefix="ham-", dir=short, ignore_cleanup_errors=True) as folder:
+    with tempfile.TemporaryDirectory(prefix="ham-", dir=short, ignore_cleanup_errors=True) as closed:
+        folder = os.path.join(closed, "r")
+        os.mkdir(folder)
         yield folder
 
 
