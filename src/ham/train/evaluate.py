@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from ham.runs import Trained
 
 LARGEST_BATCH = 500
-EXAMPLES_OF_A_TREE = 100
+EXAMPLES_OF_A_TREE = 32
 """As many are validated in a tree of the same height with rows at the same places."""
 LEAVES_AT_ONCE = 1 << 17
 """Memory bound: examples are run together only as long as their trees stay below this many leaves."""
