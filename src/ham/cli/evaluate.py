@@ -90,6 +90,7 @@ def row(
     from ham.train.evaluate import evaluate_at, lengths_for
 
     low, high = lengths or lengths_for(leaves, trained.run.data.leaves)
+    part = trained.task.outputs.part
     started = time.monotonic()
     with terminal.counting(f"n = {leaves}", examples) as progress:
         score = evaluate_at(
@@ -107,9 +108,9 @@ def row(
         "wrong": score.wrong,
         "error": score.error,
         "error_interval": list(score.interval),
-        "bits": score.bits,
-        "wrong_bits": score.wrong_bits,
-        "bit_error": score.bit_error,
+        f"{part}s": score.parts,
+        f"wrong_{part}s": score.wrong_parts,
+        f"{part}_error": score.part_error,
         "loss": score.loss,
         "seconds": round(time.monotonic() - started, 3),
     }
@@ -119,6 +120,7 @@ def table(rows: list[dict[str, Any]]) -> None:
     """Print measurements for a person."""
     from ham.cli import terminal
 
+    part = "bit" if "bits" in rows[0] else "symbol"
     cells = [
         (
             f"{row['leaves']:,}",
@@ -127,12 +129,12 @@ def table(rows: list[dict[str, Any]]) -> None:
             f"{row['wrong']:,}",
             terminal.percent(row["error"]),
             " – ".join(map(terminal.percent, row["error_interval"])),
-            f"{row['bit_error']:.4f}%",
+            f"{row[f'{part}_error']:.4f}%",
             f"{row['seconds']:.1f}",
         )
         for row in rows
     ]
-    columns = ("leaves", "lengths", "examples", "wrong", "error", "95% interval", "bit error", "seconds")
+    columns = ("leaves", "lengths", "examples", "wrong", "error", "95% interval", f"{part} error", "seconds")
     terminal.table(columns, cells, right=columns)
 
 

@@ -12,5 +12,5 @@ def tasks() -> None:
     rows = []
     for name in all_tasks.names():
         task = all_tasks.get(name)
-        rows.append((task.name, task.summary, str(task.features), str(task.bits), task.example))
+        rows.append((task.name, task.summary, str(task.features), str(task.outputs.width), task.example))
     terminal.table(("task", "what", "input", "output", "example"), rows, right=("input", "output"))

@@ -52,18 +52,25 @@ def counting(what: str, total: int) -> Iterator[Callable[[int], None]]:
         yield lambda count: progress.advance(bar, count)
 
 
-def training(events: Iterable[Step | Epoch], run: Run, done: int = 0, console: Console | None = None) -> None:
-    """Follow a run to its end; `done` batches were trained before."""
+def training(
+    events: Iterable[Step | Epoch],
+    run: Run,
+    done: int = 0,
+    console: Console | None = None,
+    *,
+    part: str = "bit",
+) -> None:
+    """Follow a run to its end; `done` batches were trained before, and wrong are counted in bits or in symbols."""
     console = console or Console(stderr=True)
     if console.is_terminal:
-        _bar(events, run, done, console)
+        _bar(events, run, done, console, part)
         return
     for event, _, rate in _paced(events, run, done):
-        if line := _line(event, run, rate):
+        if line := _line(event, run, rate, part):
             print(line, flush=True)
 
 
-def _bar(events: Iterable[Step | Epoch], run: Run, done: int, console: Console) -> None:
+def _bar(events: Iterable[Step | Epoch], run: Run, done: int, console: Console, part: str) -> None:
     columns = (
         TextColumn("epoch {task.fields[epoch]}"),
         BarColumn(bar_width=None),
@@ -86,13 +93,13 @@ def _bar(events: Iterable[Step | Epoch], run: Run, done: int, console: Console) 
                 "epoch": f"{min(completed // run.data.batches + 1, run.schedule.epochs)}/{run.schedule.epochs}"
             }
             shown |= {"rate": f"{rate:,.0f}"}
-            if line := _line(event, run, rate):
+            if line := _line(event, run, rate, part):
                 shown |= {"error": line.partition("error ")[2].split()[0]}
                 progress.console.print(line, highlight=False)
             progress.update(bar, completed=completed, longest=longest, **shown)
 
 
-def _line(event: Step | Epoch, run: Run, rate: float) -> str | None:
+def _line(event: Step | Epoch, run: Run, rate: float, part: str) -> str | None:
     """An epoch in one line; nothing for what happens inside one."""
     from ham.train.loop import Epoch
 
@@ -100,7 +107,7 @@ def _line(event: Step | Epoch, run: Run, rate: float) -> str | None:
         return None
     return (
         f"epoch {event.epoch}/{run.schedule.epochs}  n {event.longest}  error {percent(event.error)}  "
-        f"bits {percent(event.bit_error)}  loss {event.loss:.4f}  {rate:,.0f} examples/s  "
+        f"{part}s {percent(event.bit_error)}  loss {event.loss:.4f}  {rate:,.0f} examples/s  "
         f"{event.seconds:.0f} s{'  best' if event.best else ''}"
     )
 

@@ -223,7 +223,7 @@ def _follow(run: Run | None, path: Path, execution: Execution, task: str | None 
             done = _batches_done(folder, run)
             with closing(loop.train(run, folder)) as events:
                 logged = _logged(events, path, run) if execution.tensorboard else events
-                terminal.training(logged, run, done)
+                terminal.training(logged, run, done, part=tasks.get(run.task).outputs.part)
     except KeyboardInterrupt:
         again = f" --task {shell_word(run.task)}" if ".py:" in run.task else ""
         print(f"ham: stopped; continue with: {COMMAND} --resume {shell_word(path)}{again}", file=sys.stderr)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from ham.tasks.base import Batch, HardCase, Task, all_in_range, bits_of, ended, number_of, within
+from ham.tasks.base import Batch, HardCase, Task, all_in_range, ended, within
+from ham.tasks.codecs import bits_of, number_of
 from ham.tasks.hard_cases import long
 from ham.tasks.registry import register
 from ham.tasks.text import integers

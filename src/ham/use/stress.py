@@ -45,8 +45,9 @@ def _stressed(
     with torch.no_grad():
         for done in range(0, examples, at_once):
             count = min(at_once, examples - done)
-            given = Examples.of(batch_of(task, [case.draw(rng, leaves) for _ in range(count)]))
+            drawn = batch_of(task, [case.draw(rng, leaves) for _ in range(count)])
+            given = Examples.of(drawn, task.outputs)
             outputs = model(given.inputs, given.lengths, given.asked, leaves=leaves, keep=False).outputs
             require_finite(outputs, leaves)
-            wrong += int(whole_sequences_wrong(outputs, given.targets, given.counted).sum())
+            wrong += int(whole_sequences_wrong(given.codec, outputs, given.targets, given.counted).sum())
     return Stressed(case, leaves, examples, wrong)

@@ -17,6 +17,7 @@ from ham.ops import forms
 from ham.ops.episode import Episode, Networks, Order
 from ham.ops.forms import NotServed, first_reason, parameters_of, why_not_module, why_not_tensor
 from ham.ops.native import accesses, episodes, layout, library, sequences, training
+from ham.tasks import Bits, Codec
 
 AN_MLP = ("mlp",)
 RECTIFIED = ("rectified mlp",)
@@ -184,6 +185,7 @@ class NativeEngine:
         symbols: int,
         memory: Tensor | None,
         lengths: Tensor | None,
+        codec: Codec,
     ) -> Tensor:
         return sequences.decode(
             parameters_of(*networks),
@@ -206,7 +208,10 @@ class NativeEngine:
         symbols: int,
         memory: Tensor | None,
         lengths: Tensor | None,
+        codec: Codec,
     ) -> str:
+        if targets is None and (why := _why_not_bits(codec)):
+            return why
         if torch.is_grad_enabled() and targets is not None and targets.requires_grad:
             return "the targets ask for a gradient"
         expected = ("additive attention", "linear", "lstm cell", "lstm", "linear")
@@ -217,7 +222,14 @@ class NativeEngine:
         )
 
     def gradient(
-        self, model: Any, weights: Tensor, gradient: Tensor, every: int, options: Any, pull: float
+        self,
+        model: Any,
+        weights: Tensor,
+        gradient: Tensor,
+        every: int,
+        options: Any,
+        pull: float,
+        codec: Codec,
     ) -> training.Gradient | sequences.Gradient:
         """What computes the gradient of a whole training batch, for weights that are one vector."""
         sizes = sizes_of_model(model)
@@ -228,9 +240,16 @@ class NativeEngine:
         return training.Gradient(weights, gradient, sizes, every, training.Options(**options), **bounds)
 
     def _why_not_gradient(
-        self, model: nn.Module, weights: Tensor, gradient: Tensor, every: int, options: Any, pull: float
+        self,
+        model: nn.Module,
+        weights: Tensor,
+        gradient: Tensor,
+        every: int,
+        options: Any,
+        pull: float,
+        codec: Codec,
     ) -> str:
-        if why := _why_not_floats(weights=weights, gradient=gradient):
+        if why := _why_not_bits(codec) or _why_not_floats(weights=weights, gradient=gradient):
             return why
         if forms.form_of(model) not in TRAINED:
             return f"{type(model).__name__} is not one of the models that it trains in one call"
@@ -243,12 +262,14 @@ class NativeEngine:
         return "" if sizes else f"this {type(model).__name__} is trained by way of autograd"
 
     def cross_entropy(
-        self, outputs: Tensor, targets: Tensor, counted: Tensor, asked: Tensor
+        self, outputs: Tensor, targets: Tensor, counted: Tensor, asked: Tensor, codec: Codec
     ) -> tuple[Tensor, float, float]:
         return training.cross_entropy(outputs, targets, counted, asked)
 
-    def _why_not_cross_entropy(self, outputs: Tensor, targets: Tensor, counted: Tensor, asked: Tensor) -> str:
-        return _why_not_floats(outputs=outputs, targets=targets)
+    def _why_not_cross_entropy(
+        self, outputs: Tensor, targets: Tensor, counted: Tensor, asked: Tensor, codec: Codec
+    ) -> str:
+        return _why_not_bits(codec) or _why_not_floats(outputs=outputs, targets=targets)
 
     def adam(
         self, weights: Tensor, gradient: Tensor, mean: Tensor, square: Tensor, step: Mapping[str, Any]
@@ -368,6 +389,10 @@ def _why_not_lstm(module: nn.Module) -> str:
     ):
         return "the LSTM is not of one layer, batch first, with biases"
     return ""
+
+
+def _why_not_bits(codec: Codec) -> str:
+    return "" if type(codec) is Bits else f"it knows symbols of bits, not of {type(codec).__name__}"
 
 
 def _is_plain(tensor: Tensor, dtype: torch.dtype = torch.float32) -> bool:
