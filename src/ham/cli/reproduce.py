@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from ham.cli import engine
 from ham.cli.arguments import Backend, optional
 from ham.core.errors import InputError
-from ham.core.text import visible
+from ham.core.text import shell_word, visible
 from ham.models.kinds import KINDS
 
 if TYPE_CHECKING:
@@ -115,6 +115,7 @@ def reproduce(
         with terminal.counting("lengths", len(pairs)) as count:
             write_document(document, pairs, texts, note, seed, count)
         print(f"All results: {visible(document)}")
+        print(f"The README's tables: python -m ham.reproduce.pages {shell_word(document)} README.md")
 
 
 def _complexity() -> list[Cost]:
