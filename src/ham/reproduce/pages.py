@@ -14,10 +14,9 @@ from pathlib import Path
 
 from ham.core.errors import InputError
 from ham.core.files import read_text, write_whole
+from ham.models.kinds import KINDS
 from ham.runs import CHECKPOINT, PRETRAINED, shipped
 
-COLUMNS = {"LSTM": ("lstm",), "LSTM+A": ("lstm+a",), "HAM": ("lstm+ham", "raw-ham"), "DHAM": ("dham",)}
-"""The README's columns, and those of the two tables that each has in one."""
 SPLITS = {"test": "test error", "longer": "2–4× longer inputs"}
 
 
@@ -54,17 +53,24 @@ def tables_of(results: str) -> dict[str, dict[str, dict[str, str]]]:
     return found
 
 
+def columns() -> dict[str, list[str]]:
+    """The README's columns, each with those of the two tables that it is made of."""
+    found: dict[str, list[str]] = {}
+    for kind in KINDS.values():
+        if kind.tables:
+            found.setdefault(kind.suffix.removeprefix("-").upper() or "HAM", []).append(kind.title)
+    return found
+
+
 def short_tables(results: str) -> str:
     """The README's tables: ours, and the paper's figure in brackets."""
-    tables = tables_of(results)
+    tables, own = tables_of(results), columns()
     parts = []
     for name, title in SPLITS.items():
-        lines = [f"| {name}, ours (the paper's) | {' | '.join(COLUMNS)} |", "|---" * (1 + len(COLUMNS)) + "|"]
+        lines = [f"| {name}, ours (the paper's) | {' | '.join(own)} |", "|---" * (1 + len(own)) + "|"]
         for number in (1, 2):
             for task, cells in tables[f"Table {number}, {title}"].items():
-                by_column = [
-                    next((cells[one] for one in ones if one in cells), "—") for ones in COLUMNS.values()
-                ]
+                by_column = [next((cells[one] for one in ones if one in cells), "—") for ones in own.values()]
                 named = "".join(word.capitalize() for word in task.split("_"))
                 lines.append(f"| {named} | {' | '.join(map(_short, by_column))} |")
         parts.append("\n".join(lines))
