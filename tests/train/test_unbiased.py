@@ -81,12 +81,12 @@ class Small:
     def exact(self, reward):
         episode, given = self.run(self.ways)
         counted = given.counted.to(self.inputs.dtype)
-        log_p_y = losses.symbol_log_prob(given.codec, episode.outputs, given.targets, counted).sum(1)
+        log_p_y = given.log_prob(episode.outputs).sum(1)
         log_p_a = episode.log_probs.sum((1, 2))
         if reward == "log-probability":
             bound = (log_p_a.exp() * log_p_y).sum()
         else:
-            hits = losses.symbol_hits(given.codec, episode.outputs.detach(), given.targets, counted).sum(1)
+            hits = losses.symbol_hits(given.hits(episode.outputs.detach()), counted).sum(1)
             bound = (log_p_a.exp().detach() * (log_p_y + hits * log_p_a)).sum()
         return -flat(torch.autograd.grad(bound, self.parameters.values()))
 

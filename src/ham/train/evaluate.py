@@ -18,7 +18,7 @@ from ham.core.tree import depth_of
 from ham.models import Model
 from ham.tasks import Task
 from ham.tasks.hard_cases import draw_hard
-from ham.train.losses import symbol_log_prob, wrong_parts
+from ham.train.losses import whole_sequences_wrong, wrong_parts
 from ham.train.objective import Examples
 from ham.train.practice import PLAIN, Conditions
 
@@ -160,12 +160,11 @@ def evaluate(
             given = Examples.of(drawn, task.outputs)
             outputs = model(given.inputs, given.lengths, given.asked, leaves=size, keep=False, **told).outputs
             require_finite(outputs, size)
-            judged = task.outputs, outputs, given.targets
-            missed = wrong_parts(*judged, given.counted)
-            wrong += int(missed.flatten(1).any(1).sum())
+            missed = wrong_parts(given.hits(outputs), given.counted)
+            wrong += int(whole_sequences_wrong(missed).sum())
             wrong_of_parts += int(missed.sum())
             parts += int(given.counted.sum()) * missed.shape[-1]
-            loss -= float(symbol_log_prob(*judged, given.counted.to(outputs.dtype)).sum())
+            loss -= float(given.log_prob(outputs).sum())
             done += batch
             if progress is not None:
                 progress(batch)

@@ -10,18 +10,6 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from ham.tasks.codecs import Codec
-
-
-def symbol_log_prob(
-    codec: Codec,
-    outputs: Float[Tensor, "batch symbols width"],
-    targets: Float[Tensor, "batch symbols width"],
-    counted: Float[Tensor, "batch symbols"],
-) -> Float[Tensor, "batch symbols"]:
-    """log p(y_i | A, x) of every symbol that counts."""
-    return codec.log_prob(outputs, targets) * counted
-
 
 def weights_in_order(log_prob: Float[Tensor, "batch symbols"], rate: float) -> Float[Tensor, "batch symbols"]:
     """How much each symbol counts: as much as those before it are right, e^(rate · their log-probability)."""
@@ -30,13 +18,10 @@ def weights_in_order(log_prob: Float[Tensor, "batch symbols"], rate: float) -> F
 
 
 def symbol_hits(
-    codec: Codec,
-    outputs: Float[Tensor, "batch symbols width"],
-    targets: Float[Tensor, "batch symbols width"],
-    counted: Float[Tensor, "batch symbols"],
+    hits: Bool[Tensor, "batch symbols parts"], counted: Float[Tensor, "batch symbols"]
 ) -> Float[Tensor, "batch symbols"]:
     """Share of the parts of every counted symbol, such as its bits, that are right."""
-    return codec.hits(outputs, targets).to(counted.dtype).mean(-1) * counted
+    return hits.to(counted.dtype).mean(-1) * counted
 
 
 def reinforce_loss(
@@ -69,23 +54,15 @@ def baseline_loss(
 
 
 def wrong_parts(
-    codec: Codec,
-    outputs: Float[Tensor, "batch symbols width"],
-    targets: Float[Tensor, "batch symbols width"],
-    counted: Bool[Tensor, "batch symbols"],
+    hits: Bool[Tensor, "batch symbols parts"], counted: Bool[Tensor, "batch symbols"]
 ) -> Bool[Tensor, "batch symbols parts"]:
-    """True for what is wrong in the symbols that count: their bits, or the symbols themselves."""
-    return ~codec.hits(outputs, targets) & counted[..., None]
+    """True for what is wrong in the symbols that count."""
+    return ~hits & counted[..., None]
 
 
-def whole_sequences_wrong(
-    codec: Codec,
-    outputs: Float[Tensor, "batch symbols width"],
-    targets: Float[Tensor, "batch symbols width"],
-    counted: Bool[Tensor, "batch symbols"],
-) -> Bool[Tensor, "batch"]:
-    """True for an example with anything wrong in any symbol that counts."""
-    return wrong_parts(codec, outputs, targets, counted).flatten(1).any(1)
+def whole_sequences_wrong(wrong: Bool[Tensor, "batch symbols parts"]) -> Bool[Tensor, "batch"]:
+    """True for an example with anything wrong."""
+    return wrong.flatten(1).any(1)
 
 
 __all__ = [
@@ -93,7 +70,6 @@ __all__ = [
     "exploration_loss",
     "reinforce_loss",
     "symbol_hits",
-    "symbol_log_prob",
     "weights_in_order",
     "whole_sequences_wrong",
     "wrong_parts",

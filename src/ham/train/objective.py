@@ -44,6 +44,14 @@ class Examples:
             codec,
         )
 
+    def log_prob(self, outputs: Float[Tensor, "batch symbols width"]) -> Float[Tensor, "batch symbols"]:
+        """log p(y_i | A, x) of every symbol that counts."""
+        return self.codec.log_prob(outputs, self.targets) * self.counted.to(outputs.dtype)
+
+    def hits(self, outputs: Float[Tensor, "batch symbols width"]) -> Bool[Tensor, "batch symbols parts"]:
+        """Which parts of each symbol, such as its bits, are right."""
+        return self.codec.hits(outputs, self.targets)
+
 
 def tensor_of(array: np.ndarray) -> Tensor:
     return torch.from_numpy(np.ascontiguousarray(array))
@@ -75,9 +83,9 @@ def objective(
     settings = run.objective
     depth = episode.turn_logits.shape[-1]
     counted = examples.counted.to(episode.outputs.dtype)
-    log_prob = losses.symbol_log_prob(examples.codec, episode.outputs, examples.targets, counted)
+    log_prob = examples.log_prob(episode.outputs)
     cross_entropy = -log_prob.sum() / len(log_prob)
-    hits = losses.symbol_hits(examples.codec, episode.outputs.detach(), examples.targets, counted)
+    hits = losses.symbol_hits(examples.hits(episode.outputs.detach()), counted)
     wrong = float((hits < counted).any(-1).to(counted.dtype).mean())
     if depth == 0:
         weighted = log_prob * losses.weights_in_order(log_prob, run.model.soft.in_order)

@@ -13,7 +13,7 @@ from ham.models import Model
 from ham.tasks import HardCase, Task
 from ham.tasks.hard_cases import batch_of
 from ham.train.evaluate import LARGEST_BATCH, LEAVES_AT_ONCE, require_finite
-from ham.train.losses import whole_sequences_wrong
+from ham.train.losses import whole_sequences_wrong, wrong_parts
 from ham.train.objective import Examples
 
 
@@ -49,5 +49,6 @@ def _stressed(
             given = Examples.of(drawn, task.outputs)
             outputs = model(given.inputs, given.lengths, given.asked, leaves=leaves, keep=False).outputs
             require_finite(outputs, leaves)
-            wrong += int(whole_sequences_wrong(given.codec, outputs, given.targets, given.counted).sum())
+            missed = wrong_parts(given.hits(outputs), given.counted)
+            wrong += int(whole_sequences_wrong(missed).sum())
     return Stressed(case, leaves, examples, wrong)
