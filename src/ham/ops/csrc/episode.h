@@ -45,8 +45,20 @@ struct Episode {
 
   int64_t tasks() const { return static_cast<int64_t>(chunks.size()); }
   bool taped() const { return a.taped; }
-  int64_t longest_row() const {
-    return std::max({a.width, a.bits, a.query, a.outputs, model.shape.levels, int64_t{1}});
+
+ protected:
+  template <class Tape>
+  Tape tape_of(Arena& arena, int64_t task) const {
+    Tape tape;
+    tape.lay_out(arena, model, chunks[task], a.every, true);
+    return tape;
+  }
+  template <class Scratch, class... Known>
+  Scratch scratch_of(Arena& arena, const Known&... known) const {
+    Scratch scratch;
+    scratch.spare.lay_out(arena, std::max({a.width, a.bits, a.query, a.outputs, model.shape.levels, int64_t{1}}));
+    scratch.lay_out(arena, known...);
+    return scratch;
   }
 };
 

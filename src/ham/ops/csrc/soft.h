@@ -121,23 +121,9 @@ struct SoftEpisode : Episode {
 
   using Episode::Episode;
 
-  Tape tape(Arena& arena, int64_t task) const {
-    Tape tape;
-    tape.lay_out(arena, model, chunks[task], a.every, true);
-    return tape;
-  }
-  Forward forward_scratch(Arena& arena) const {
-    Forward scratch;
-    scratch.spare.lay_out(arena, longest_row());
-    scratch.lay_out(arena, a, model);
-    return scratch;
-  }
-  Backward backward_scratch(Arena& arena) const {
-    Backward scratch;
-    scratch.spare.lay_out(arena, longest_row());
-    scratch.lay_out(arena, model, filled);
-    return scratch;
-  }
+  Tape tape(Arena& arena, int64_t task) const { return tape_of<Tape>(arena, task); }
+  Forward forward_scratch(Arena& arena) const { return scratch_of<Forward>(arena, a, model); }
+  Backward backward_scratch(Arena& arena) const { return scratch_of<Backward>(arena, model, filled); }
   bool is_intact(int64_t, const Tape&) const { return true; }  // numbers only, no places
 
   void forward(int64_t task, const Tape& tape, const Forward& scratch) const;

@@ -37,7 +37,7 @@ from ham.ops.native.checks import (
 )
 from ham.ops.native.library import structures
 from ham.ops.native.reader import data
-from ham.ops.native.registration import register
+from ham.ops.native.registration import like_parameters, register
 
 
 class Widths(NamedTuple):
@@ -243,8 +243,7 @@ def _shapes(*arguments: Any) -> tuple[Tensor, Tensor]:
 def _gradient_shapes(
     parameters: Sequence[Tensor], state: Tensor, other: Tensor, *_: Any
 ) -> tuple[Tensor, Tensor, list[Tensor]]:
-    gradients = [torch.empty_like(parameter) for parameter in parameters]
-    return torch.empty_like(state), torch.empty_like(other), gradients
+    return torch.empty_like(state), torch.empty_like(other), like_parameters(parameters)
 
 
 register(

@@ -43,7 +43,7 @@ class Given(NamedTuple):
     places: Tensor | None
     first_state: Tensor | None
     first_cell: Tensor | None
-    widths: Sequence[int]
+    widths: Sequence[Any]
     """Of `Sizes`."""
     leaves: int
     timesteps: int
@@ -217,10 +217,6 @@ def _shapes(*arguments: Any) -> tuple[Tensor, ...]:
     return (*given.results(), given.inputs.new_empty(given.longest_tape if taped else 0))
 
 
-def _gradient_shapes(parameters: Sequence[Tensor], *_: Any) -> list[Tensor]:
-    return [torch.empty_like(parameter) for parameter in parameters]
-
-
 register(
     "episode",
     ARGUMENTS,
@@ -229,7 +225,6 @@ register(
     forward=_forward,
     backward=_backward,
     shapes=_shapes,
-    gradient_shapes=_gradient_shapes,
     save=_save,
     gradient=_gradient,
 )

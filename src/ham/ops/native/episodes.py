@@ -136,10 +136,10 @@ def _run(
         check("uniforms", uniforms, (len(inputs), timesteps, depth_of(order.leaves)))
         uniforms = uniforms.detach()
     first_state, first_cell = (part.detach() for part in order.start) if order.start else (None, None)
-    *results, tree, _tape = torch.ops.ham.episode.default(
+    outputs, turn_logits, turns, leaves, queries, tree, _tape = torch.ops.ham.episode.default(
         parameters, inputs, lengths, order.durations, uniforms, order.places, first_state, first_cell,
         list(map(int, sizes)), order.leaves, timesteps, order.every, soft, JOINS.index(join), pull, tree_clip,
         exploration, top, float(grid), cell_bound, ENTROPIES.index(entropy), order.final_tree, order.keep,
         needs_tape(*parameters),
     )  # fmt: skip
-    return Episode(*results, tree if order.final_tree else None)
+    return Episode(outputs, turn_logits, turns, leaves, queries, tree if order.final_tree else None)

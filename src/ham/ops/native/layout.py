@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import lru_cache
 from math import inf, isfinite
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -64,7 +64,7 @@ class Sizes(NamedTuple):
 
 @torch.compiler.assume_constant_result
 @lru_cache(maxsize=256)
-def _parameters(*sizes: int) -> Shapes:
+def _parameters(*sizes: Any) -> Shapes:
     of = Sizes(*sizes)
     join = JOINS.index("highway") if of.highway else 0
     return expected_parameters("episode", structures().HamEpisode(leaves=1, join=join, **of.fields))

@@ -162,10 +162,6 @@ def _shapes(*arguments: Any) -> tuple[Tensor, ...]:
     return (*given.results(), given.rows.new_empty(given.longest_tape if taped else 0))
 
 
-def _gradient_shapes(parameters: Sequence[Tensor], *_: Any) -> list[Tensor]:
-    return [torch.empty_like(parameter) for parameter in parameters]
-
-
 register(
     "read_rows",
     "Tensor[] parameters, Tensor rows, Tensor lengths, int cells, int directions",
@@ -174,7 +170,6 @@ register(
     forward=_forward,
     backward=_backward,
     shapes=_shapes,
-    gradient_shapes=_gradient_shapes,
     save=_save,
     gradient=_gradient,
 )

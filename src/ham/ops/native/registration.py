@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from ham.ops.native.library import when_loaded
 
 _fragments: list[torch.library.Library] = []
+
+
+def like_parameters(parameters: Sequence[Tensor], *_: Any) -> list[Tensor]:
+    """The shapes of a backward that gives the parameters' gradients alone."""
+    return [torch.empty_like(parameter) for parameter in parameters]
 
 
 def register(
@@ -22,7 +28,7 @@ def register(
     forward: Callable,
     backward: Callable,
     shapes: Callable,
-    gradient_shapes: Callable,
+    gradient_shapes: Callable = like_parameters,
     save: Callable[[Any, tuple, tuple], None],
     gradient: Callable,
 ) -> None:
