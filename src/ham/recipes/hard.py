@@ -8,13 +8,26 @@ from ham.config import END, Architecture, Data, Objective, Options, Phase, Run, 
 
 _SEQUENCES = Architecture(hidden=40)
 _STRUCTURES = Architecture(kind="raw-ham", hidden=40)
+_BOUNDED = replace(_SEQUENCES, cell_bound=2.0)
+"""With cells that cannot leave the range that short inputs can be started in."""
 _PEERS = Objective(baseline="leave-one-out")
 """Several sampled runs of each input, each compared with the others."""
 
 
+_ANY_LENGTH = replace(END, tall=0.35, anywhere=0.5)
+"""An end phase in trees of all heights, for controllers in all states: those of inputs of any length."""
+
+
 def reverse() -> Run:
+    """Values with a ceiling, so that a tall tree's are like a small one's."""
     return Run(
-        "reverse", _SEQUENCES, data=Data(runs=4), objective=_PEERS, schedule=Schedule(epochs=30, finish=10)
+        "reverse",
+        replace(_BOUNDED, top=4.0),
+        data=Data(runs=4),
+        objective=_PEERS,
+        schedule=Schedule(epochs=30, finish=10),
+        main=Phase(tall=0.35),
+        end=_ANY_LENGTH,
     )
 
 
