@@ -32,19 +32,27 @@ def reverse() -> Run:
 
 
 def search() -> Run:
-    """One output for each input: runs of one input would only repeat it, so one run each."""
+    """One output for each input: runs of one input would only repeat it, so one run each.
+
+    What the query is compared with is copied up, so that it is the same at every height. Tall trees from the start kept
+    it from learning small ones.
+    """
     return Run(
         "search",
-        _SEQUENCES,
+        replace(_SEQUENCES, join="highway"),
+        data=Data(tallest=4096),
         objective=Objective(discount=0.8),
-        schedule=Schedule(finish=30, patience=20),
+        schedule=Schedule(finish=40, patience=20),
         main=Phase(
             learning_rate=3e-3,
             learning_rate_decay=0.98,
             reinforce=1.6,
             exploration=1.8e-3,
             exploration_decay=0.94,
+            tall=0.3,
+            tall_from=32,
         ),
+        end=replace(END, tall=0.3, hard=0.3),
     )
 
 
