@@ -5,6 +5,7 @@ On a terminal progress is a bar on standard error; elsewhere training is a plain
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -24,11 +25,11 @@ if TYPE_CHECKING:
 
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[str]], right: Sequence[str] = ()) -> None:
-    """Print a table on standard output; into a file or pipe no line is ever wrapped."""
+    """Print a table on standard output; into a file or pipe no line is wrapped, unless $COLUMNS asks for it."""
     console = Console(highlight=False)
-    if not console.is_terminal:
+    if not (console.is_terminal or "COLUMNS" in os.environ):
         console = Console(highlight=False, width=10_000)
-    grid = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False)
+    grid = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False, collapse_padding=True)
     for column in columns:
         grid.add_column(column, justify="right" if column in right else "left", overflow="fold")
     for row in rows:

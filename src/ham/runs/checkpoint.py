@@ -17,6 +17,7 @@ from ham import tasks
 from ham.config import FORMAT, Run, require_readable
 from ham.core.errors import InputError
 from ham.core.files import read_bytes, read_json, write_whole
+from ham.core.text import meant
 from ham.models import Model
 from ham.tasks import Task
 
@@ -76,8 +77,9 @@ def find(name: str | Path) -> Path:
     for candidate in (str(name), str(name).replace("-", "_").lower()):
         if candidate in shipped():
             return PRETRAINED / candidate / CHECKPOINT
-    known = ", ".join(shipped()) or "none yet"
-    raise InputError(f"{name} is neither a run's folder, nor a checkpoint, nor a shipped model ({known})")
+    known = shipped()
+    there = meant(str(name), known) or f" ({', '.join(known) or 'none yet'})"
+    raise InputError(f"{name} is neither a run's folder, nor a checkpoint, nor a shipped model{there}")
 
 
 def shipped() -> list[str]:
