@@ -74,6 +74,9 @@ class New:
     """Folder of the run; by default runs/TASK-SEED."""
     recipe: Annotated[str | None, optional("NAME_OR_FILE")] = None
     """Take the defaults from another recipe, or from a config.json."""
+    init: Annotated[str | None, optional("NAME_OR_DIR")] = None
+    """Start from the weights of a trained model: a run's folder, a checkpoint, or a shipped one; its architecture is
+    the default then."""
 
 
 @dataclass(frozen=True)
@@ -85,19 +88,23 @@ class Resumed:
     execution: Annotated[Execution, together()]
     task: Annotated[str | None, optional("FILE.PY:CLASS")] = None
     """Of a run whose task is in a file, where that is; runs that file's code."""
+    epochs: Annotated[int | None, arg(name="schedule.epochs", metavar="INT", help_behavior_hint="")] = None
+    """Go on for longer, to so many epochs in all; even with a run that has ended."""
 
 
 def train(argv: list[str]) -> int:
     """Start or resume a run and follow it to its end."""
     if any(word.partition("=")[0] == "--resume" for word in argv):
         resumed = _resumed(argv)
-        return _follow(None, resumed.resume, resumed.execution, resumed.task)
+        return _follow(None, resumed.resume, resumed.execution, resumed.task, resumed.epochs)
     _refuse_first_names(argv)
-    new = _new(_defaults(argv), argv)
+    start = _defaults(argv)
+    new = _new(start, argv)
     run = Run(
         task=_canonical(new.task),
         practice=_options(new.practice),
         seed=new.seed,
+        init=start.init,
         **{name: getattr(new, name) for name in COMPONENTS},
     )
     return _follow(run, new.out or _folder_for(run), new.execution)
@@ -148,11 +155,23 @@ def _resumed(argv: list[str]) -> Resumed:
     try:
         return parse(Resumed, argv, COMMAND)
     except InputError as error:
-        raise InputError(f"--resume continues a run with the settings it was begun with: {error}") from None
+        raise InputError(
+            f"--resume continues a run with the settings it was begun with, but for --schedule.epochs: {error}"
+        ) from None
 
 
 def _defaults(argv: list[str]) -> Run:
-    """The run that the flags change: the recipe asked for, or that of the task."""
+    """The run that the flags change: a recipe, and where it starts from a trained model, that model's architecture."""
+    run = _recipe(argv)
+    if name := _value_of("--init", argv):
+        from ham.runs import lasting, run_of
+
+        return replace(run, model=run_of(name).model, init=lasting(name))
+    return run
+
+
+def _recipe(argv: list[str]) -> Run:
+    """The recipe asked for, or that of the task."""
     task = argv[0] if argv and not argv[0].startswith("-") else None
     if name := _value_of("--recipe", argv):
         run = recipes.read(name)
@@ -191,11 +210,18 @@ def _folder_for(run: Run) -> Path:
     return Path("runs") / f"{run.task.rpartition(':')[2].lower()}-{run.seed}"
 
 
-def _follow(run: Run | None, path: Path, execution: Execution, task: str | None = None) -> int:
+def _follow(
+    run: Run | None,
+    path: Path,
+    execution: Execution,
+    task: str | None = None,
+    epochs: int | None = None,
+) -> int:
     """Train a new run in a folder, or without one the run that is there."""
     from ham.cli import engine, terminal
     from ham.runs import RunFolder
     from ham.train import loop
+    from ham.train.state import prolonged
 
     engine.prepare(execution.backend, execution.threads)
     folder = RunFolder(path)
@@ -203,6 +229,8 @@ def _follow(run: Run | None, path: Path, execution: Execution, task: str | None 
         _writer()
     if run is None:
         run = _there(folder, task)
+        if epochs is not None:
+            run = prolonged(run, folder, epochs)
     else:
         _check(run)
         folder.begin(run)
@@ -234,10 +262,13 @@ def _there(folder: RunFolder, task: str | None) -> Run:
 def _check(run: Run) -> None:
     """Refuse a run that cannot begin before anything is written."""
     from ham.core.tree import capacity_for
+    from ham.runs import start_from
     from ham.tasks.hard_cases import practised_cases
 
     task = tasks.get(run.task)
-    run.model.build(task)
+    model = run.model.build(task)
+    if run.init:
+        start_from(model, run.init)
     if (least := capacity_for(task.shortest)) > run.data.leaves:
         raise InputError(f"{task.name} needs at least {least} leaves, got {run.data.leaves}")
     task.practised(run.practice)

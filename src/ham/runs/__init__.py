@@ -5,10 +5,13 @@ from ham.runs.checkpoint import (
     PRETRAINED,
     Trained,
     find,
+    lasting,
     load,
     read_tensors,
+    run_of,
     save_checkpoint,
     shipped,
+    start_from,
 )
 from ham.runs.folder import CONFIG, METRICS, RECORD, STATE, RunFolder, quality
 
@@ -22,9 +25,12 @@ __all__ = [
     "RunFolder",
     "Trained",
     "find",
+    "lasting",
     "load",
     "quality",
     "read_tensors",
+    "run_of",
     "save_checkpoint",
     "shipped",
+    "start_from",
 ]

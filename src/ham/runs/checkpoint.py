@@ -53,9 +53,7 @@ def load(name: str | Path, task: str | None = None) -> Trained:
     """
     path = find(name)
     tensors, header = read_tensors(path)
-    if "run" not in header:
-        raise InputError(f"{path} does not say which run it is from: it is not a checkpoint of ham")
-    run = Run.from_json(header["run"], str(path))
+    run = _run_in(header, path)
     own = tasks.get(tasks.named(run.task, task, path))
     # Shapes alone first: a file that lies about its widths must not make us allocate them.
     with torch.device("meta"):
@@ -63,6 +61,35 @@ def load(name: str | Path, task: str | None = None) -> Trained:
     model = run.model.build(own).float()
     model.load_state_dict(tensors)
     return Trained(model.eval(), own, run)
+
+
+def run_of(name: str | Path) -> Run:
+    """The run that made a checkpoint."""
+    path = find(name)
+    return _run_in(read_tensors(path)[1], path)
+
+
+def _run_in(header: Mapping[str, str], path: Path) -> Run:
+    if "run" not in header:
+        raise InputError(f"{path} does not say which run it is from: it is not a checkpoint of ham")
+    return Run.from_json(header["run"], str(path))
+
+
+def start_from(model: Model, name: str) -> None:
+    """Give a model the weights of a trained one, of whatever task."""
+    path = find(name)
+    tensors, _ = read_tensors(path)
+    try:
+        _check_weights(model, tensors, path)
+    except InputError as error:
+        raise InputError(f"cannot start from {name}, whose widths are others: {error}") from None
+    model.load_state_dict(tensors)
+
+
+def lasting(name: str | Path) -> str:
+    """A name that stands for the same checkpoint wherever it is used: a shipped model's, or a whole path."""
+    path = find(name)
+    return path.parent.name if path.is_relative_to(PRETRAINED) else str(path.absolute())
 
 
 def find(name: str | Path) -> Path:
