@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-from ham.config import Run
+from ham import tasks
+from ham.config import Architecture, Run
 from ham.core.errors import InputError
-from ham.models.kinds import KINDS
+from ham.models.kinds import KINDS, kind_for
 from ham.recipes import baselines, hard, soft
 
 HARD: dict[str, Callable[[], Run]] = {
@@ -52,6 +53,7 @@ ALL: dict[str, Callable[[], Run]] = {
 
 
 def names() -> list[str]:
+    """The names of all recipes."""
     return list(ALL)
 
 
@@ -60,3 +62,15 @@ def get(name: str) -> Run:
     if name not in ALL:
         raise InputError(f"no recipe is named {name!r}; there are {', '.join(ALL)}")
     return ALL[name]()
+
+
+def for_task(name: str) -> Run:
+    """The recipe of a task, or the general defaults for one that has none."""
+    # A task in a file stays where it is; others go by the name they give themselves.
+    own = name if ".py:" in name else tasks.get(name).name
+    if own in ALL:
+        return get(own)
+    return Run(own, Architecture(kind=kind_for(tasks.get(own).online).name))
+
+
+__all__ = ["for_task", "get", "names"]

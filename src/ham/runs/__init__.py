@@ -3,14 +3,13 @@
 from ham.runs.checkpoint import (
     CHECKPOINT,
     PRETRAINED,
-    Trained,
     find,
-    load,
     read_tensors,
     save_checkpoint,
     shipped,
 )
 from ham.runs.folder import CONFIG, METRICS, RECORD, STATE, RunFolder, quality
+from ham.runs.trained import Trained, load, loaded
 
 __all__ = [
     "CHECKPOINT",
@@ -23,6 +22,7 @@ __all__ = [
     "Trained",
     "find",
     "load",
+    "loaded",
     "quality",
     "read_tensors",
     "save_checkpoint",
