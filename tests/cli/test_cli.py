@@ -20,6 +20,7 @@ from ham import cli, recipes, runs
 from ham.cli import arguments, doctor, main
 from ham.config import Options
 from ham.core.errors import InputError
+from ham.core.install import install
 from ham.core.text import LONGEST_MESSAGE, one_line
 from ham.ops import native
 from ham.ops.native import library
@@ -269,7 +270,7 @@ class TestTrain:
         monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
         folder = tmp_path / "run"
         result = ham("train", "reverse", "--tensorboard", "--out", folder)
-        assert is_refused(result, "pip install 'ham-memory[tensorboard]'")
+        assert is_refused(result, install("tensorboard"))
         assert not folder.exists()
 
 

@@ -13,6 +13,7 @@ from rich.console import Console
 from ham import cli
 from ham.config import changed
 from ham.core.errors import InputError
+from ham.core.install import install
 from ham.search import engine
 from ham.search.plan import Outcome, Plan, SearchFolder, standings
 from ham.search.screen import Board
@@ -154,7 +155,7 @@ def test_without_ray_one_line_says_what_to_install(monkeypatch, tmp_path, capsys
     for command in (["tune", "sort"], ["sweep", "sort"]):
         assert cli.main(command) == 2
         said = capsys.readouterr().err
-        assert "pip install 'ham-memory[tune]'" in said
+        assert install("tune") in said
         assert len(said.splitlines()) == 1
     assert not any(tmp_path.iterdir())
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Sequence
 
 from rich.box import SIMPLE_HEAD
@@ -13,11 +14,11 @@ from ham.core.text import visible
 
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[str]], right: Sequence[str] = ()) -> None:
-    """Print a table on standard output; into a file or pipe no line is ever wrapped."""
+    """Print a table on standard output; into a file or pipe no line is wrapped, unless $COLUMNS asks for it."""
     console = Console(highlight=False)
-    if not console.is_terminal:
+    if not (console.is_terminal or "COLUMNS" in os.environ):
         console = Console(highlight=False, width=10_000)
-    grid = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False)
+    grid = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False, collapse_padding=True)
     for column in columns:
         grid.add_column(column, justify="right" if column in right else "left", overflow="fold")
     for row in rows:

@@ -7,10 +7,10 @@ from dataclasses import dataclass, fields, is_dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
-from tyro.conf import FlagCreatePairsOff, Positional, Suppress, arg
+from tyro.conf import Positional, Suppress, arg
 
 from ham import recipes, tasks
-from ham.cli.arguments import Backend, optional, parse
+from ham.cli.arguments import HELP, HELP_ALL, Backend, Switch, optional, parse, together
 from ham.config import Architecture, Data, Objective, Optimiser, Options, Phase, Run, Schedule, format_1
 from ham.core.errors import InputError
 from ham.core.text import shell_word
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from ham.runs import Trained
 
 COMMAND = "ham train"
-HELP_ALL = "--help-all"
 COMPONENTS = ("model", "data", "objective", "optimiser", "schedule", "main", "end")
 COMMON = {
     "model.kind", "model.cells", "model.size", "model.hidden",
@@ -40,9 +39,9 @@ class Execution:
     """Engine to run on; by default $HAM_BACKEND, or auto."""
     threads: int = 1
     """Threads to run on; plain PyTorch is fastest with one."""
-    tensorboard: FlagCreatePairsOff[bool] = False
+    tensorboard: Switch = False
     """Write TensorBoard files into the run's folder too."""
-    evaluate: FlagCreatePairsOff[bool] = False
+    evaluate: Switch = False
     """Print the test and generalisation error at the end."""
 
 
@@ -50,7 +49,7 @@ class Execution:
 class New:
     """Train a model on a task. Defaults are those of the task's recipe; a flag changes one setting.
 
-    --help-all shows all settings. To continue a run that was stopped: ham train --resume DIR
+    To continue a run that was stopped: ham train --resume DIR
     """
 
     task: Positional[Annotated[str, optional("TASK")]]
@@ -65,7 +64,7 @@ class New:
     schedule: Schedule
     main: Phase
     end: Phase
-    execution: Annotated[Execution, arg(name="")]
+    execution: Annotated[Execution, together()]
     out: Annotated[Path | None, optional("DIR")] = None
     """Folder of the run; by default runs/TASK-SEED."""
     recipe: Annotated[str | None, optional("NAME_OR_FILE")] = None
@@ -78,7 +77,7 @@ class Resumed:
 
     resume: Annotated[Path, arg(metavar="DIR")]
     """Folder of the run."""
-    execution: Annotated[Execution, arg(name="")]
+    execution: Annotated[Execution, together()]
     task: Annotated[str | None, optional("FILE.PY:CLASS")] = None
     """Of a run whose task is in a file, where that is; runs that file's code."""
 
@@ -113,11 +112,10 @@ def _new(start: Run, argv: list[str]) -> New:
     options = tasks.get(start.task).practised(start.practice) if start.task else Practice()
     parts = {name: getattr(start, name) for name in COMPONENTS}
     default = New(task=start.task, seed=start.seed, practice=options, execution=Execution(), **parts)
-    if HELP_ALL in argv:
-        argv = ["--help"]
-    elif {"--help", "-h"} & set(argv):
-        default, argv = _without_rare(default), ["--help"]
-    return parse(type(default), argv, COMMAND, default)
+    short = HELP_ALL not in argv and bool(HELP & set(argv))
+    if short:
+        default = _without_rare(default)
+    return parse(type(default), argv, COMMAND, default, more=short)
 
 
 def _without_rare(value: Any, part: str = "") -> Any:
@@ -154,25 +152,15 @@ def _defaults(argv: list[str]) -> Run:
     """The run that the flags change: the recipe asked for, or that of the task."""
     task = argv[0] if argv and not argv[0].startswith("-") else None
     if name := _value_of("--recipe", argv):
-        run = _recipe(name)
+        run = recipes.read(name)
         return replace(run, task=tasks.named(run.task, task, name, flag=f"{COMMAND} "))
     if task:
         return recipes.for_task(task)
-    if {"--help", "-h", HELP_ALL} & set(argv):
+    if HELP & set(argv):
         return Run("")
     raise InputError(
         f"name the task first, as in: {COMMAND} sort --seed 1; there are {', '.join(tasks.names())}"
     )
-
-
-def _recipe(name: str) -> Run:
-    if name in recipes.names():
-        return recipes.get(name)
-    from ham.core.files import read_text
-
-    if not Path(name).is_file():
-        raise InputError(f"{name} is neither a recipe ({', '.join(recipes.names())}) nor a file")
-    return Run.from_json(read_text(Path(name)), name)
 
 
 def _value_of(flag: str, argv: list[str]) -> str | None:

@@ -8,10 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 
 from ham import tasks
 from ham.config import Architecture, Run
 from ham.core.errors import InputError
+from ham.core.files import read_text
+from ham.core.text import meant
 from ham.models.kinds import KINDS, kind_for
 from ham.recipes import baselines, hard, soft
 
@@ -60,8 +63,18 @@ def names() -> list[str]:
 def get(name: str) -> Run:
     """The run of that name."""
     if name not in ALL:
-        raise InputError(f"no recipe is named {name!r}; there are {', '.join(ALL)}")
+        raise InputError(f"no recipe is named {name!r}{meant(name, ALL)}; there are {', '.join(ALL)}")
     return ALL[name]()
+
+
+def read(name: str) -> Run:
+    """The run of that name, or the one in a file: a run's config.json, a search's best.json."""
+    if name in ALL:
+        return get(name)
+    if not Path(name).is_file():
+        there = meant(name, ALL) or f" ({', '.join(ALL)})"
+        raise InputError(f"{name} is neither a recipe nor a file{there}")
+    return Run.from_json(read_text(Path(name)), name)
 
 
 def for_task(name: str) -> Run:
@@ -73,4 +86,4 @@ def for_task(name: str) -> Run:
     return Run(own, Architecture(kind=kind_for(tasks.get(own).online).name))
 
 
-__all__ = ["for_task", "get", "names"]
+__all__ = ["for_task", "get", "names", "read"]

@@ -11,6 +11,7 @@ from ham.config import FORMAT, Run, require_readable
 from ham.core.errors import InputError
 from ham.core.files import write_whole
 from ham.core.tensors import from_file, plain, to_bytes
+from ham.core.text import meant
 from ham.models.hub import WEIGHTS
 
 PRETRAINED = Path(__file__).parents[1] / "pretrained"
@@ -40,8 +41,9 @@ def find(name: str | Path) -> Path:
     for candidate in (str(name), str(name).replace("-", "_").lower()):
         if candidate in shipped():
             return PRETRAINED / candidate / CHECKPOINT
-    known = ", ".join(shipped()) or "none yet"
-    raise InputError(f"{name} is neither a run's folder, nor a checkpoint, nor a shipped model ({known})")
+    known = shipped()
+    there = meant(str(name), known) or f" ({', '.join(known) or 'none yet'})"
+    raise InputError(f"{name} is neither a run's folder, nor a checkpoint, nor a shipped model{there}")
 
 
 def shipped() -> list[str]:

@@ -26,6 +26,7 @@ from typing import Any
 
 from ham.core.errors import InputError
 from ham.core.files import read_text
+from ham.core.install import install
 from ham.search.plan import ERROR, Outcome, Plan, SearchFolder, outcomes, standings
 from ham.search.screen import Board
 
@@ -307,8 +308,7 @@ def import_ray(resources: Resources) -> Any:
         import ray.tune
     except ImportError as error:
         raise InputError(
-            f"ham tune and ham sweep run on Ray, which is not installed ({error}): "
-            "pip install 'ham-memory[tune]'"
+            f"ham tune and ham sweep run on Ray, which is not installed ({error}): {install('tune')}"
         ) from None
     logging.getLogger("ray").setLevel(logging.CRITICAL)
     return ray

@@ -11,6 +11,7 @@ from typing import Any
 from ham import recipes, tasks
 from ham.config import Run, changed
 from ham.core.errors import InputError
+from ham.core.install import install
 from ham.core.tree import capacity_for
 from ham.ops import table
 from ham.runs import RunFolder, Trained, load
@@ -124,7 +125,7 @@ def _writer() -> type:
     try:
         from torch.utils.tensorboard import SummaryWriter
     except ImportError:
-        raise InputError("--tensorboard needs a package: pip install 'ham-memory[tensorboard]'") from None
+        raise InputError(f"--tensorboard needs a package: {install('tensorboard')}") from None
     return SummaryWriter
 
 
