@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from ham.cli.view import shipped
 from ham.use.trace import portable
 from ham.view.page import KNOWN, page
+from ham.view.watch import shipped
 
 from .conftest import ARTIFACTS
 

@@ -4,19 +4,13 @@ from __future__ import annotations
 
 import json as json_text
 import re
-import secrets
-import time
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 from tyro.conf import arg
 
 from ham.cli import engine
 from ham.cli.arguments import Backend, optional
-from ham.config import Run
 from ham.core.errors import InputError
-
-if TYPE_CHECKING:
-    from ham.runs import Trained
 
 
 def evaluate(
@@ -49,70 +43,17 @@ def evaluate(
         backend: engine to run on; by default $HAM_BACKEND, or auto.
         threads: threads to run on.
     """
-    from ham import runs
+    from ham.use.evaluate import evaluate as measured
 
     engine.prepare(backend, threads)
-    trained = runs.load(model, task)
-    seed = chosen_seed(seed)
-    asked = [(size, _range(lengths)) for size in leaves or _paper_sizes(trained.run)]
     engine.announce()
-    rows = [row(trained, size, span, examples, seed) for size, span in asked]
+    rows = measured(model, task=task, leaves=leaves, lengths=_range(lengths), examples=examples, seed=seed)
     if json:
-        print(
-            json_text.dumps({"model": model, "task": trained.task.name, "seed": seed, "rows": rows}, indent=2)
-        )
+        about = {name: rows[0][name] for name in ("task", "seed")}
+        print(json_text.dumps({"model": model, **about, "rows": rows}, indent=2))
     else:
-        print(f"{trained.task.name}, test seed {seed}")
+        print(f"{rows[0]['task']}, test seed {rows[0]['seed']}")
         table(rows)
-
-
-def chosen_seed(seed: int | None) -> int:
-    """The seed that was given, or a new one."""
-    if seed is not None and not 0 <= seed < 1 << 63:
-        raise InputError(f"seed must lie in 0 … 2^63 - 1, got {seed}")
-    return secrets.randbelow(1 << 32) if seed is None else seed
-
-
-def both_protocols(trained: Trained, examples: int, seed: int) -> list[dict[str, Any]]:
-    """Rows of the paper's test and generalisation."""
-    return [row(trained, size, None, examples, seed) for size in _paper_sizes(trained.run)]
-
-
-def _paper_sizes(run: Run) -> tuple[int, int]:
-    return run.data.leaves, 4 * run.data.leaves
-
-
-def row(
-    trained: Trained, leaves: int, lengths: tuple[int, int] | None, examples: int, seed: int
-) -> dict[str, Any]:
-    """One measurement, with the keys that `--json` documents."""
-    from ham.cli import terminal
-    from ham.train.evaluate import evaluate_at, lengths_for
-
-    low, high = lengths or lengths_for(leaves, trained.run.data.leaves)
-    started = time.monotonic()
-    with terminal.counting(f"n = {leaves}", examples) as progress:
-        score = evaluate_at(
-            trained,
-            leaves,
-            lengths=(low, high),
-            examples=examples,
-            seed=seed,
-            progress=progress,
-        )
-    return {
-        "leaves": leaves,
-        "lengths": [high if trained.task.online else low, high],
-        "examples": score.examples,
-        "wrong": score.wrong,
-        "error": score.error,
-        "error_interval": list(score.interval),
-        "bits": score.bits,
-        "wrong_bits": score.wrong_bits,
-        "bit_error": score.bit_error,
-        "loss": score.loss,
-        "seconds": round(time.monotonic() - started, 3),
-    }
 
 
 def table(rows: list[dict[str, Any]]) -> None:

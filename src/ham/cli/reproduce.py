@@ -72,9 +72,9 @@ def reproduce(
         out: folder for the files.
         threads: threads to run on, or with --train runs side by side; by default one for each core.
     """
-    from ham.cli import terminal
-    from ham.cli.evaluate import chosen_seed
     from ham.reproduce import tables
+    from ham.train.progress import counting
+    from ham.use.evaluate import chosen_seed
 
     require_room(out, folder=True)
     if document is not None:
@@ -91,7 +91,7 @@ def reproduce(
     seed = chosen_seed(seed)
     found: list[tables.Cell] = []
     missing: set[str] = set()
-    with terminal.counting("cells", len(pairs) * len(tables.SPLITS)) as count:
+    with counting("cells", len(pairs) * len(tables.SPLITS)) as count:
         for name, _, cell in tables.cells(pairs, models, examples=examples, seed=seed):
             if cell is None:
                 missing.add(name)
@@ -120,13 +120,13 @@ def reproduce(
     if importlib.util.find_spec("matplotlib") is None:
         say(f"Plots and the page need matplotlib: {install('view')}")
     else:
-        with terminal.counting("sizes", len(found) // len(tables.SPLITS)) as count:
+        with counting("sizes", len(found) // len(tables.SPLITS)) as count:
             report = tables.write_report(out, found, texts, models, note, seed, count)
         say(f"To look at: {visible(report)}")
     if document is not None:
         from ham.reproduce.document import write_document
 
-        with terminal.counting("lengths", len(pairs)) as count:
+        with counting("lengths", len(pairs)) as count:
             write_document(document, pairs, texts, note, seed, count)
         say(f"All results: {visible(document)}")
 
@@ -134,12 +134,12 @@ def reproduce(
 def _complexity() -> list[Cost]:
     import torch
 
-    from ham.cli import terminal
     from ham.reproduce import complexity
+    from ham.train.progress import counting
 
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
-    with terminal.counting("complexity", len(complexity.PAPER)) as count:
+    with counting("complexity", len(complexity.PAPER)) as count:
         costs = []
         for cost in complexity.measured():
             costs.append(cost)
@@ -170,6 +170,7 @@ def _trained(pairs: Sequence[tuple[str, str]], seeds: int, folder: Path, workers
     from ham.reproduce import retrain
     from ham.reproduce.tables import recipe_of
     from ham.runs import RunFolder
+    from ham.train.progress import counting
 
     if not 1 <= seeds <= MOST_SEEDS:
         raise InputError(f"seeds must lie in 1 … {MOST_SEEDS:,}, got {seeds:,}")
@@ -181,7 +182,7 @@ def _trained(pairs: Sequence[tuple[str, str]], seeds: int, folder: Path, workers
         print(f"{there}, {workers} at a time: about {_time(seconds)}.")
         if unknown:
             print(f"Not counted, for want of a log: {', '.join(unknown)}.")
-        with terminal.counting("runs", len(todo)) as count:
+        with counting("runs", len(todo)) as count:
             for job, took in retrain.train_all(todo, workers):
                 kept = RunFolder(job.path).kept()
                 error = terminal.percent(kept["error"])

@@ -9,8 +9,6 @@ from tyro.conf import arg
 
 from ham.cli import engine
 from ham.cli.arguments import Backend, optional
-from ham.cli.evaluate import chosen_seed
-from ham.core.errors import InputError
 
 
 def stress(
@@ -39,52 +37,24 @@ def stress(
         backend: engine to run on; by default $HAM_BACKEND, or auto.
         threads: threads to run on.
     """
-    from ham import runs
     from ham.cli import terminal
-    from ham.core.seeds import Purpose, generator
     from ham.use.stress import stress as stressed
 
     engine.prepare(backend, threads)
-    trained = runs.load(model, task)
-    seed = chosen_seed(seed)
-    if seed < 0:
-        raise InputError(f"seed must not be negative, got {seed}")
-    if not trained.task.hard_cases():
-        raise InputError(f"{trained.task.name} names no hard cases (Task.hard_cases)")
     engine.announce()
-    by_size = [
-        stressed(
-            trained.model,
-            trained.task,
-            leaves=size,
-            examples=examples,
-            rng=generator(Purpose.TEST, seed, size),
-        )
-        for size in leaves
-    ]
+    rows = stressed(model, task=task, leaves=leaves, examples=examples, seed=seed)
+    about = {name: rows[0][name] for name in ("task", "seed")}
     if json:
-        rows = [
-            {
-                "family": one.case.name,
-                "practised": one.case.practised,
-                "leaves": one.leaves,
-                "examples": one.examples,
-                "wrong": one.wrong,
-            }
-            for each in by_size
-            for one in each
-        ]
-        print(
-            json_text.dumps({"model": model, "task": trained.task.name, "seed": seed, "rows": rows}, indent=2)
-        )
+        print(json_text.dumps({"model": model, **about, "rows": rows}, indent=2))
         return
-    print(f"{trained.task.name}, test seed {seed}: wrong of {examples} questions each")
+    print(f"{about['task']}, test seed {about['seed']}: wrong of {examples} questions each")
     columns = ("family", *(f"{size:,} leaves" for size in leaves))
+    families = dict.fromkeys((row["family"], row["practised"]) for row in rows)
     cells = [
         (
-            f"{family[0].case.name}{' *' if family[0].case.practised else ''}",
-            *(str(one.wrong) for one in family),
+            f"{name}{' *' if practised else ''}",
+            *(str(row["wrong"]) for row in rows if row["family"] == name),
         )
-        for family in zip(*by_size, strict=True)
+        for name, practised in families
     ]
     terminal.table(columns, cells, right=columns[1:])

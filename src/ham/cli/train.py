@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Iterator
-from contextlib import closing
-from dataclasses import asdict, dataclass, fields, is_dataclass, replace
+from dataclasses import dataclass, fields, is_dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
@@ -15,14 +13,11 @@ from ham import recipes, tasks
 from ham.cli.arguments import HELP, HELP_ALL, Backend, Switch, optional, parse, together
 from ham.config import Architecture, Data, Objective, Optimiser, Options, Phase, Run, Schedule, format_1
 from ham.core.errors import InputError
-from ham.core.install import install
 from ham.core.text import shell_word
-from ham.models.kinds import kind_for
 from ham.tasks import Practice
 
 if TYPE_CHECKING:
-    from ham.runs import RunFolder
-    from ham.train.loop import Epoch, Step
+    from ham.runs import Trained
 
 COMMAND = "ham train"
 COMPONENTS = ("model", "data", "objective", "optimiser", "schedule", "main", "end")
@@ -107,7 +102,9 @@ def train(argv: list[str]) -> int:
         init=start.init,
         **{name: getattr(new, name) for name in COMPONENTS},
     )
-    return _follow(run, new.out or _folder_for(run), new.execution)
+    from ham.train.start import folder_for
+
+    return _follow(run, new.out or folder_for(run), new.execution)
 
 
 def _refuse_first_names(argv: list[str]) -> None:
@@ -164,9 +161,9 @@ def _defaults(argv: list[str]) -> Run:
     """The run that the flags change: a recipe, and where it starts from a trained model, that model's architecture."""
     run = _recipe(argv)
     if name := _value_of("--init", argv):
-        from ham.runs import lasting, run_of
+        from ham.train.start import starting_from
 
-        return replace(run, model=run_of(name).model, init=lasting(name))
+        return starting_from(run, name)
     return run
 
 
@@ -177,20 +174,12 @@ def _recipe(argv: list[str]) -> Run:
         run = recipes.read(name)
         return replace(run, task=tasks.named(run.task, task, name, flag=f"{COMMAND} "))
     if task:
-        return recipe_for(task)
+        return recipes.for_task(task)
     if HELP & set(argv):
         return Run("")
     raise InputError(
         f"name the task first, as in: {COMMAND} sort --seed 1; there are {', '.join(tasks.names())}"
     )
-
-
-def recipe_for(task: str) -> Run:
-    """The recipe of a task, or the general defaults for one that has none."""
-    task = _canonical(task)
-    if task in recipes.names():
-        return recipes.get(task)
-    return Run(task, Architecture(kind=kind_for(tasks.get(task).online).name))
 
 
 def _value_of(flag: str, argv: list[str]) -> str | None:
@@ -206,113 +195,48 @@ def _canonical(task: str) -> str:
     return task if ".py:" in task else tasks.get(task).name
 
 
-def _folder_for(run: Run) -> Path:
-    return Path("runs") / f"{run.task.rpartition(':')[2].lower()}-{run.seed}"
-
-
 def _follow(
     run: Run | None,
-    path: Path,
+    folder: Path,
     execution: Execution,
     task: str | None = None,
     epochs: int | None = None,
 ) -> int:
     """Train a new run in a folder, or without one the run that is there."""
-    from ham.cli import engine, terminal
-    from ham.runs import RunFolder
-    from ham.train import loop
-    from ham.train.state import prolonged
+    from ham.cli import engine
+    from ham.train import start
 
     engine.prepare(execution.backend, execution.threads)
-    folder = RunFolder(path)
-    if execution.tensorboard:
-        _writer()
-    if run is None:
-        run = _there(folder, task)
-        if epochs is not None:
-            run = prolonged(run, folder, epochs)
-    else:
-        _check(run)
-        folder.begin(run)
-    engine.announce()
     try:
-        with folder.locked():
-            done = _batches_done(folder, run)
-            with closing(loop.train(run, folder)) as events:
-                logged = _logged(events, path, run) if execution.tensorboard else events
-                terminal.training(logged, run, done)
+        if run is None:
+            trained = start.resume(folder, epochs=epochs, task=task, tensorboard=execution.tensorboard)
+        else:
+            trained = start.train(run, out=folder, tensorboard=execution.tensorboard)
     except KeyboardInterrupt:
-        again = f" --task {shell_word(run.task)}" if ".py:" in run.task else ""
-        print(f"ham: stopped; continue with: {COMMAND} --resume {shell_word(path)}{again}", file=sys.stderr)
+        named = task if run is None else run.task
+        again = f" --task {shell_word(named)}" if named and ".py:" in named else ""
+        print(f"ham: stopped; continue with: {COMMAND} --resume {shell_word(folder)}{again}", file=sys.stderr)
         return 130
-    print(_summary(folder, run, path))
+    print(_summary(trained, folder))
     if execution.evaluate:
-        _evaluate(path, run)
+        _evaluate(trained)
     return 0
 
 
-def _there(folder: RunFolder, task: str | None) -> Run:
-    """The run in a folder; code in a file is only run for who named the file."""
-    run = folder.run()
-    if task is not None and ".py:" not in run.task:
-        raise InputError(f"the run in {folder.path} is of {run.task}: --task is for a task in a file")
-    return replace(run, task=tasks.named(run.task, task, folder.path))
-
-
-def _check(run: Run) -> None:
-    """Refuse a run that cannot begin before anything is written."""
-    from ham.core.tree import capacity_for
-    from ham.runs import start_from
-    from ham.tasks.hard_cases import practised_cases
-
-    task = tasks.get(run.task)
-    model = run.model.build(task)
-    if run.init:
-        start_from(model, run.init)
-    if (least := capacity_for(task.shortest)) > run.data.leaves:
-        raise InputError(f"{task.name} needs at least {least} leaves, got {run.data.leaves}")
-    task.practised(run.practice)
-    if run.main.hard or run.end.hard:
-        practised_cases(task)
-
-
-def _batches_done(folder: RunFolder, run: Run) -> int:
-    saved = folder.read_state()
-    return saved[1].get("epoch", 0) * run.data.batches + saved[1].get("batch", 0) if saved else 0
-
-
-def _summary(folder: RunFolder, run: Run, path: Path) -> str:
-    best = folder.kept()
-    reached = "" if best["longest"] == run.data.leaves else f" (of {run.data.leaves} wanted)"
+def _summary(trained: Trained, path: Path) -> str:
+    best = [epoch for epoch in trained.log if epoch["best"]][-1]
+    leaves = trained.run.data.leaves
+    reached = "" if best["longest"] == leaves else f" (of {leaves} wanted)"
     return (
         f"best validation error {best['error']:.2f}% on inputs up to length {best['longest']}{reached}; "
         f"measure it with: ham evaluate {shell_word(path)}"
     )
 
 
-def _evaluate(path: Path, run: Run) -> None:
-    from ham import runs
+def _evaluate(trained: Trained) -> None:
     from ham.cli import evaluate
+    from ham.use.evaluate import evaluate as measured
 
-    trained = runs.load(path, run.task)
-    print(f"{trained.task.name}, test seed {run.seed}")
-    evaluate.table(evaluate.both_protocols(trained, TEST_EXAMPLES, run.seed))
-
-
-def _writer() -> type:
-    try:
-        from torch.utils.tensorboard import SummaryWriter
-    except ImportError:
-        raise InputError(f"--tensorboard needs a package: {install('tensorboard')}") from None
-    return SummaryWriter
-
-
-def _logged(events: Iterable[Step | Epoch], path: Path, run: Run) -> Iterator[Step | Epoch]:
-    """The events, each epoch's numbers written for TensorBoard as they pass."""
-    with closing(_writer()(str(path / "tensorboard"))) as writer:
-        for event in events:
-            if not hasattr(event, "batch"):
-                for name, value in asdict(event).items():
-                    if isinstance(value, (int, float)) and name != "epoch":
-                        writer.add_scalar(name, value, event.epoch * run.data.batches)
-            yield event
+    seed = trained.run.seed
+    print(f"{trained.task.name}, test seed {seed}")
+    evaluate.table(measured(trained, examples=TEST_EXAMPLES, seed=seed))

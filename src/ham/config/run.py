@@ -86,6 +86,7 @@ class Run:
         )
 
     def to_json(self) -> str:
+        """The run as a run's config.json holds it."""
         plain = {**dataclasses.asdict(self), "practice": dict(self.practice)}
         return json.dumps({"format": FORMAT, **plain}, indent=2) + "\n"
 

@@ -3,10 +3,8 @@
 from ham.runs.checkpoint import (
     CHECKPOINT,
     PRETRAINED,
-    Trained,
     find,
     lasting,
-    load,
     read_tensors,
     run_of,
     save_checkpoint,
@@ -14,6 +12,7 @@ from ham.runs.checkpoint import (
     start_from,
 )
 from ham.runs.folder import CONFIG, METRICS, RECORD, STATE, RunFolder, quality
+from ham.runs.trained import Trained, load, loaded
 
 __all__ = [
     "CHECKPOINT",
@@ -27,6 +26,7 @@ __all__ = [
     "find",
     "lasting",
     "load",
+    "loaded",
     "quality",
     "read_tensors",
     "run_of",

@@ -15,7 +15,7 @@ import json
 import logging
 import math
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -25,8 +25,9 @@ from torch import Tensor
 from ham.config import FORMAT, Run
 from ham.core.errors import InputError
 from ham.core.files import open_lock, read_json, read_text, write_whole
+from ham.core.tensors import to_bytes
 from ham.core.text import shell_word
-from ham.runs.checkpoint import CHECKPOINT, read_tensors, save_checkpoint, to_bytes
+from ham.runs.checkpoint import CHECKPOINT, read_tensors, save_checkpoint
 from ham.runs.machine import difference, machine
 
 CONFIG, METRICS, STATE, LOCK = "config.json", "metrics.jsonl", "state.safetensors", ".lock"
@@ -62,6 +63,11 @@ def _lock_at_once(file: BinaryIO) -> bool:
     except OSError:
         return False
     return True
+
+
+def lines_of(records: Sequence[Mapping[str, Any]]) -> bytes:
+    """Epochs as their file holds them."""
+    return "".join(json.dumps(record) + "\n" for record in records).encode()
 
 
 class RunFolder:
@@ -149,8 +155,7 @@ class RunFolder:
         return kept[-1]
 
     def write_metrics(self, records: list[dict]) -> None:
-        lines = "".join(json.dumps(record) + "\n" for record in records)
-        write_whole(self.path / METRICS, lines.encode())
+        write_whole(self.path / METRICS, lines_of(records))
 
     def write_checkpoint(self, run: Run, weights: Mapping[str, Tensor]) -> None:
         save_checkpoint(self.path / CHECKPOINT, run, weights)
