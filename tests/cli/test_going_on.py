@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import json
-import logging
 from pathlib import Path
 
-import pytest
 import torch
 from safetensors.torch import load_file
 
@@ -15,12 +13,6 @@ from ham.runs import CHECKPOINT, METRICS, STATE, RunFolder
 
 SMALL = "--data.start 2 --data.leaves 4 --data.batches 10 --data.validation 10 --data.batch 8 --data.runs 2".split()
 SMALL += "--model.depth 1 --model.size 4 --model.hidden 4 --model.cells 4 --data.threshold 1".split()
-
-
-@pytest.fixture(autouse=True)
-def quiet_logger():
-    yield
-    logging.getLogger("ham").handlers.clear()
 
 
 def trained(path: Path, *words: object, task: str = "reverse", finish: int = 0) -> Path:

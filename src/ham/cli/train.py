@@ -213,9 +213,8 @@ def _follow(
         else:
             trained = start.train(run, out=folder, tensorboard=execution.tensorboard)
     except KeyboardInterrupt:
-        named = task if run is None else run.task
-        again = f" --task {shell_word(named)}" if named and ".py:" in named else ""
-        print(f"ham: stopped; continue with: {COMMAND} --resume {shell_word(folder)}{again}", file=sys.stderr)
+        again = f"{COMMAND} --resume {shell_word(folder)}{_own(task if run is None else run.task)}"
+        print(f"ham: stopped; continue with: {again}", file=sys.stderr)
         return 130
     print(_summary(trained, folder))
     if execution.evaluate:
@@ -229,14 +228,20 @@ def _summary(trained: Trained, path: Path) -> str:
     reached = "" if best["longest"] == leaves else f" (of {leaves} wanted)"
     return (
         f"best validation error {best['error']:.2f}% on inputs up to length {best['longest']}{reached}; "
-        f"measure it with: ham evaluate {shell_word(path)}"
+        f"measure it with: ham evaluate {shell_word(path)}{_own(trained.run.task)}"
     )
+
+
+def _own(task: str | None) -> str:
+    """What a command needs to be told of a task in a file, besides the run's folder."""
+    return f" --task {shell_word(task)}" if task and ".py:" in task else ""
 
 
 def _evaluate(trained: Trained) -> None:
     from ham.cli import evaluate
+    from ham.cli.tables import TABLE
     from ham.use.evaluate import evaluate as measured
 
     seed = trained.run.seed
-    print(f"{trained.task.name}, test seed {seed}")
-    evaluate.table(measured(trained, examples=TEST_EXAMPLES, seed=seed))
+    rows = measured(trained, examples=TEST_EXAMPLES, seed=seed)
+    TABLE.show([evaluate.table(rows)], rows, note=f"{trained.task.name}, test seed {seed}")
