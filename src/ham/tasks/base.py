@@ -92,6 +92,9 @@ class Task(ABC):
     options: ClassVar[type[Practice]] = Practice
     """What `practice` can be asked for."""
 
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.name!r}, features={self.features})"
+
     @property
     def answers(self) -> Codec:
         """How the network says an item of an answer; a task may have another codec here than bits."""
@@ -201,6 +204,7 @@ class Task(ABC):
         return str(question)
 
     def show_answer(self, answer: list) -> str:
+        """An answer as a person reads it."""
         return " ".join(map(self.answers.show, answer))
 
 
