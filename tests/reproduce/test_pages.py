@@ -2,13 +2,14 @@
 
 import importlib.util
 import re
+import shutil
 from pathlib import Path
 
 import pytest
 
 from ham.bench import report
 from ham.core.errors import InputError
-from ham.reproduce import document, pages, tables
+from ham.reproduce import document, pages, publish, tables
 from ham.reproduce.publish import CARD, origin
 from ham.runs import PRETRAINED, shipped
 
@@ -43,6 +44,18 @@ def test_a_card_says_how_its_model_came_about(name):
     written = (PRETRAINED / name / CARD).read_text("utf-8").splitlines()
     lines = origin(PRETRAINED / name, name)
     assert written[: len(lines)] == lines, "publish the model again"
+
+
+def test_a_card_is_written_anew(tmp_path, monkeypatch):
+    monkeypatch.setattr(publish, "PRETRAINED", tmp_path)
+    shutil.copytree(PRETRAINED / "stack", tmp_path / "stack", ignore=lambda *_: [CARD])
+    written = (publish.renew("stack", examples=5) / CARD).read_text("utf-8")
+    assert written.splitlines()[: len(origin(PRETRAINED / "stack", "stack"))] == origin(
+        PRETRAINED / "stack", "stack"
+    )
+    assert "| leaves | lengths | examples | wrong | error | 95% interval | bits wrong |" in written
+    with pytest.raises(InputError, match="no model named 'sorted' is shipped"):
+        publish.renew("sorted")
 
 
 def test_measured_blocks_have_the_form_that_their_commands_write():
