@@ -72,13 +72,13 @@ def seeds_of(name: str) -> list[dict[str, Any]]:
     return json.loads(read_text(path)) if path.exists() else []
 
 
-def card(folder: Path, name: str, examples: int) -> str:
-    """The text of a model's card, its errors measured anew."""
+def origin(folder: Path, name: str) -> list[str]:
+    """A card's first lines: how the model came about, from the files beside it."""
     trained = load(folder / CHECKPOINT)
     run = trained.run
     epochs, kept = RunFolder(folder).metrics(), RunFolder(folder).kept()
     seeds = seeds_of(name)
-    lines = [
+    return [
         f"# {name}",
         "",
         f"- trained by `{command(run, name)}`",
@@ -89,10 +89,19 @@ def card(folder: Path, name: str, examples: int) -> str:
         f"- kept: epoch {kept['epoch']}, chosen by validation on lengths up to {run.data.leaves}: "
         f"error {kept['error']:g}%, cross-entropy {kept['loss']:.2g}",
         f"- {sum(tensor.numel() for tensor in trained.model.parameters()):,} parameters",
+    ]
+
+
+def card(folder: Path, name: str, examples: int) -> str:
+    """The text of a model's card, its errors measured anew."""
+    trained = load(folder / CHECKPOINT)
+    run, parts = trained.run, f"{trained.task.outputs.part}s"
+    lines = [
+        *origin(folder, name),
         "",
-        f"Errors on fresh examples (seed {CARD_SEED}), whole sequences and bits:",
+        f"Errors on fresh examples (seed {CARD_SEED}), whole sequences and {parts}:",
         "",
-        "| leaves | lengths | examples | wrong | error | 95% interval | bits wrong |",
+        f"| leaves | lengths | examples | wrong | error | 95% interval | {parts} wrong |",
         "|---|---|---|---|---|---|---|",
     ]
     for times in TIMES_LONGER:
@@ -105,7 +114,7 @@ def card(folder: Path, name: str, examples: int) -> str:
         bounds = " – ".join(f"{bound:.2f}%" for bound in score.interval)
         lines.append(
             f"| {leaves} | {low} – {high} | {score.examples} | {score.wrong} | {score.error:.2f}% | {bounds} "
-            f"| {score.bit_error:.4f}% |"
+            f"| {score.part_error:.4f}% |"
         )
     return "\n".join(lines) + "\n"
 

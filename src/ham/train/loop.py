@@ -37,7 +37,7 @@ class Step:
     longest: int
     """Rows of the longest inputs in this batch."""
     wrong: float
-    """Share of sampled runs with a wrong bit, over the epoch so far."""
+    """Share of sampled runs with a wrong symbol, over the epoch so far."""
 
 
 @dataclass(frozen=True)
@@ -51,8 +51,9 @@ class Epoch:
     error: float
     """Validation error in percent of whole sequences."""
     bit_error: float
+    """Percentage of wrong bits; of wrong symbols, where answers are not bits."""
     loss: float
-    """Validation cross-entropy of an example."""
+    """Validation cross-entropy of an example (its negative log-likelihood, where answers are not bits)."""
     train_loss: float
     train_error: float
     entropy: float
@@ -215,7 +216,7 @@ def _record(state: State, score: Score, now: Pace, is_best: bool) -> Epoch:
         phase=progress.phase,
         longest=state.curriculum.longest,
         error=score.error,
-        bit_error=score.bit_error,
+        bit_error=score.part_error,
         loss=score.loss,
         train_loss=loss,
         train_error=100 * wrong,
