@@ -13,6 +13,13 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 ROOT = Path(__file__).parents[1]
+MAKE_ENGINES = """
+import pathlib, sys
+from ham.ops.native import compiler, prebuilt
+
+compiler.SECONDS_TO_BUILD = 7200.0  # nobody waits for it
+prebuilt.make(pathlib.Path(sys.argv[1]))
+"""
 NEEDED = re.compile(r"\(?GLIBC_2\.(\d+)\)?")
 
 
@@ -47,11 +54,7 @@ def release(out: Path, prebuilt: bool) -> list[Path]:
         made.append(build("wheel", source, out))
         if prebuilt:
             engines = source / "src/ham/ops/native/prebuilt"
-            run(
-                "-c",
-                f"from ham.ops.native import prebuilt; prebuilt.make(prebuilt.Path({str(engines)!r}))",
-                cwd=source / "src",
-            )
+            run("-c", MAKE_ENGINES, engines, cwd=source / "src")
             # setup.py makes a wheel for this platform where it finds the file.
             (engines / "platform").write_text(f"manylinux_2_{oldest_glibc(engines)}_x86_64")
             made.append(build("wheel", source, out))

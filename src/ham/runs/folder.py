@@ -14,7 +14,7 @@ import json
 import logging
 import math
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -25,8 +25,9 @@ from ham.config import FORMAT, Run
 from ham.core.errors import InputError
 from ham.core.files import open_lock, read_json, read_text, write_whole
 from ham.core.locks import lock_at_once
+from ham.core.tensors import to_bytes
 from ham.core.text import shell_word
-from ham.runs.checkpoint import CHECKPOINT, read_tensors, save_checkpoint, to_bytes
+from ham.runs.checkpoint import CHECKPOINT, read_tensors, save_checkpoint
 from ham.runs.machine import difference, machine
 
 CONFIG, METRICS, STATE, LOCK = "config.json", "metrics.jsonl", "state.safetensors", ".lock"
@@ -56,6 +57,11 @@ def _require_typed(found: Mapping[str, Any], kinds: Mapping[str, type], where: s
             raise InputError(f"{where}: {name} should lie in 0 … 2^53, got {str(found[name])[:80]}")
 
 
+def lines_of(records: Sequence[Mapping[str, Any]]) -> bytes:
+    """Epochs as their file holds them."""
+    return "".join(json.dumps(record) + "\n" for record in records).encode()
+
+
 class RunFolder:
     """The folder of one run."""
 
@@ -74,7 +80,10 @@ class RunFolder:
             if (self.path / CONFIG).exists():
                 again = f"continue it with --resume {shell_word(self.path)}"
                 raise InputError(f"{self.path} already holds a run; {again}")
-            write_whole(self.path / CONFIG, run.to_json().encode())
+            self.write_config(run)
+
+    def write_config(self, run: Run) -> None:
+        write_whole(self.path / CONFIG, run.to_json().encode())
 
     def run(self) -> Run:
         path = self.path / CONFIG
@@ -138,8 +147,7 @@ class RunFolder:
         return kept[-1]
 
     def write_metrics(self, records: list[dict]) -> None:
-        lines = "".join(json.dumps(record) + "\n" for record in records)
-        write_whole(self.path / METRICS, lines.encode())
+        write_whole(self.path / METRICS, lines_of(records))
 
     def write_checkpoint(self, run: Run, weights: Mapping[str, Tensor]) -> None:
         save_checkpoint(self.path / CHECKPOINT, run, weights)

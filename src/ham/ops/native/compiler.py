@@ -49,6 +49,7 @@ SANITIZERS = {
 }
 SECONDS_TO_BUILD = 600.0
 """For a compiler, or for another process that builds the same; then the engine is given up."""
+HOW_LONG = "about half a minute on two idle cores"
 SECONDS_IN_SILENCE = 5.0
 """Then it is said what is waited for."""
 SECONDS_BETWEEN_LOOKS = 0.5
@@ -91,6 +92,7 @@ def build() -> Build:
             # Another process may have built it while this one waited.
             if (seconds := seconds_if_intact(file)) is not None:
                 return Build(file, compiler, version, flags, seconds, cached=True)
+            _log.warning("building the native engine for this CPU, once: %s", HOW_LONG)
             seconds = compile_to(file, compiler, flags)
     except (OSError, InputError) as error:
         raise BuildError(
