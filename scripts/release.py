@@ -6,9 +6,11 @@ With `--prebuilt` there is also a wheel that brings the engine, for x86-64 Linux
 
 import argparse
 import re
+import shutil
 import subprocess
 import sys
 import tarfile
+from collections.abc import Callable
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -29,10 +31,10 @@ def run(*words: object, cwd: Path = ROOT) -> None:
 
 def build(kind: str, source: Path, out: Path) -> Path:
     """A distribution made with the packages that are installed here, which set-up has pinned."""
-    before = set(out.glob("*"))
-    run("-m", "build", "--no-isolation", f"--{kind}", "--outdir", out, cwd=source)
-    (made,) = set(out.glob("*")) - before
-    return made
+    with TemporaryDirectory() as folder:
+        run("-m", "build", "--no-isolation", f"--{kind}", "--outdir", folder, cwd=source)
+        (made,) = Path(folder).iterdir()
+        return Path(shutil.move(made, out / made.name))
 
 
 def oldest_glibc(folder: Path) -> int:
@@ -44,7 +46,13 @@ def oldest_glibc(folder: Path) -> int:
     return max(int(version) for text in said for version in NEEDED.findall(text))
 
 
-def release(out: Path, prebuilt: bool) -> list[Path]:
+def compiled(engines: Path) -> None:
+    """The engines of the sources around their folder."""
+    run("-c", MAKE_ENGINES, engines, cwd=engines.parents[3])
+
+
+def release(out: Path, make_engines: Callable[[Path], None] | None) -> list[Path]:
+    """All distributions, checked; a wheel with engines only if there is somebody to make them."""
     out.mkdir(parents=True, exist_ok=True)
     made = [build("sdist", ROOT, out)]
     with TemporaryDirectory() as folder:
@@ -52,9 +60,9 @@ def release(out: Path, prebuilt: bool) -> list[Path]:
             archive.extractall(folder, filter="data")
         (source,) = Path(folder).iterdir()
         made.append(build("wheel", source, out))
-        if prebuilt:
+        if make_engines is not None:
             engines = source / "src/ham/ops/native/prebuilt"
-            run("-c", MAKE_ENGINES, engines, cwd=source / "src")
+            make_engines(engines)
             # setup.py makes a wheel for this platform where it finds the file.
             (engines / "platform").write_text(f"manylinux_2_{oldest_glibc(engines)}_x86_64")
             made.append(build("wheel", source, out))
@@ -69,7 +77,7 @@ def main() -> None:
     parser.add_argument("--prebuilt", action="store_true", help="a wheel with a prebuilt engine too")
     parser.add_argument("--out", type=Path, default=ROOT / "dist")
     given = parser.parse_args()
-    for path in release(given.out.absolute(), given.prebuilt):
+    for path in release(given.out.absolute(), compiled if given.prebuilt else None):
         print(path)
 
 

@@ -26,7 +26,7 @@ def find() -> Build | None:
     """The engine that came with the package for this PyTorch and a processor like this one, if there is one."""
     if os.environ.get("HAM_SANITIZE"):
         return None
-    for level in _levels_here():
+    for level in levels_here():
         file = FOLDER / name_of(level)
         if (version := _version_if_intact(file)) is not None:
             return Build(file, "none: it came with the package", version, _flags(level), 0.0, cached=True)
@@ -55,7 +55,8 @@ def _flags(level: str) -> tuple[str, ...]:
     return tuple(f"-march={level}" if flag == "-march=native" else flag for flag in FLAGS)
 
 
-def _levels_here() -> list[str]:
+def levels_here() -> list[str]:
+    """What this processor can run, the best first."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:
