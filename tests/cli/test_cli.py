@@ -3,7 +3,6 @@
 import functools
 import io
 import json
-import logging
 import os
 import signal
 import subprocess
@@ -40,13 +39,6 @@ pathlib.Path({ran!r}).touch()
 class Backwards(Reverse):
     name = "backwards"
 """
-
-
-@pytest.fixture(autouse=True)
-def quiet_logger():
-    """Handlers that a command adds hold this test's standard error."""
-    yield
-    logging.getLogger("ham").handlers.clear()
 
 
 @pytest.fixture

@@ -133,6 +133,32 @@ def test_a_sweep_takes_a_recipe_or_a_file_and_seeds(ran, tmp_path, capsys):
     assert json.loads(capsys.readouterr().out)["summary"]["open"] == 2
 
 
+def test_a_search_that_is_stopped_says_how_to_go_on(ran, monkeypatch, capsys):
+    def stopped(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(engine, "run", stopped)
+    assert cli.main(["sweep", "sort", "--seeds", "0:2", "--out", "here"]) == 130
+    assert "go on with: ham sweep --resume" in capsys.readouterr().err
+    assert SearchFolder("here").plan().numbers == (0, 1)
+
+
+def test_stopped_before_it_began_it_leaves_nothing(ran, monkeypatch, tmp_path, capsys):
+    def stopped(resources):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(engine, "connected", stopped)
+    assert cli.main(["sweep", "sort", "--seeds", "0:2"]) == 130
+    assert capsys.readouterr().err == "ham: interrupted\n"
+    assert not any(tmp_path.iterdir())
+
+
+def test_where_nothing_can_be_written_ray_is_not_even_started(ran, capsys):
+    assert cli.main(["tune", "sort", "--out", "/dev/null/search"]) == 2
+    assert "/dev/null is not a folder" in capsys.readouterr().err
+    assert not ran
+
+
 @pytest.mark.ray
 def test_a_cluster_that_is_not_there_is_said_at_once(monkeypatch, tmp_path, capsys):
     pytest.importorskip("ray.tune")

@@ -14,7 +14,7 @@ from ham.cli.arguments import Backend
 from ham.cli.engine import listen
 from ham.cli.tables import Form, Table
 from ham.core.errors import InputError
-from ham.core.files import read_json, read_text
+from ham.core.files import read_json, read_text, require_room
 from ham.core.text import shell_word, visible
 from ham.runs import RunFolder
 from ham.search import engine, report, screen
@@ -62,12 +62,19 @@ def run_search(folder: SearchFolder, plan: Plan, resources: Resources, form: For
     plan.check()
     if new:
         folder.refuse_if_taken()
-    stopped = False
+        require_room(folder.path, folder=True)
+    stopped, begun = False, not new
     if new or not all(outcome.ended for outcome in outcomes(folder, plan)):
-        with engine.connected(resources):
-            if new:
-                folder.begin(plan)
-            stopped = _follow(folder, plan, resources)
+        try:
+            with engine.connected(resources):
+                if new:
+                    folder.begin(plan)
+                    begun = True
+                _follow(folder, plan, resources)
+        except KeyboardInterrupt:
+            if not begun:
+                raise
+            stopped = True
     folder.write_plan(plan)
     found = outcomes(folder, plan)
     report.write(folder, plan, found)
@@ -85,17 +92,12 @@ def run_search(folder: SearchFolder, plan: Plan, resources: Resources, form: For
     return 0 if ranked(found) else 1
 
 
-def _follow(folder: SearchFolder, plan: Plan, resources: Resources) -> bool:
-    """Run what is left of a search while it is shown; whether it was interrupted."""
+def _follow(folder: SearchFolder, plan: Plan, resources: Resources) -> None:
+    """Run what is left of a search while it is shown."""
     with RunFolder(folder.path).locked():
         folder.write_plan(plan)
-        try:
-            with screen.shown(plan, outcomes(folder, plan), resources.hours) as board:
-                engine.run(folder, plan, resources, board)
-        except KeyboardInterrupt:
-            print("ham: stopping; Ray ends its workers, which takes some seconds", file=sys.stderr)
-            return True
-    return False
+        with screen.shown(plan, outcomes(folder, plan), resources.hours) as board:
+            engine.run(folder, plan, resources, board)
 
 
 def _print(folder: SearchFolder, plan: Plan, found: Sequence[Outcome], form: Form) -> None:

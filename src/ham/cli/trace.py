@@ -6,35 +6,34 @@ from typing import Annotated
 
 from tyro.conf import arg
 
-from ham.cli.arguments import optional
-from ham.core.errors import InputError
+from ham.cli import engine
+from ham.cli.arguments import Backend, optional
+from ham.cli.chosen import chosen
 
 
 def trace(
-    task: Annotated[str, arg(metavar="TASK")],
+    what: Annotated[str, arg(metavar="TASK_OR_MODEL")],
     question: Annotated[str, arg(metavar="INPUT")],
     /,
     *,
     json: bool = False,
     model: Annotated[str | None, optional("NAME_OR_DIR")] = None,
+    task: Annotated[str | None, optional("FILE.PY:CLASS")] = None,
     leaves: Annotated[int | None, optional("N")] = None,
+    backend: Backend = None,
 ) -> None:
-    """Print what a model does with an input, timestep by timestep.
+    """Print what a model does with an input, timestep by timestep. Leaves are counted from 0.
 
     Args:
-        task: the task.
+        what: a task, whose shipped model is traced, or a model: a run's folder, a checkpoint, a shipped one's name.
         question: the input, as `ham solve` takes it.
         json: print everything, in the format of docs/trace_format.md.
-        model: a run's folder, a checkpoint, or a shipped model; by default the one named as the task.
+        model: of a task, another model than the shipped one.
+        task: of a model whose task is in a file, where that is; runs that file's code.
         leaves: size of the memory; by default the smallest that holds the question.
     """
-    from ham import tasks
-    from ham.runs import load
     from ham.use.trace import trace as traced
 
-    judge = tasks.get(task)
-    trained = load(model or judge.name, task if ".py:" in task else None)
-    if judge.name != trained.task.name:
-        raise InputError(f"{model} was trained on {trained.task.name}, not on {judge.name}")
-    made = traced(trained, question, leaves=leaves)
+    engine.prepare(backend, None)
+    made = traced(chosen(what, model, task), question, leaves=leaves)
     print(made.to_json() if json else made)

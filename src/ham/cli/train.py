@@ -69,6 +69,9 @@ class New:
     """Folder of the run; by default runs/TASK-SEED."""
     recipe: Annotated[str | None, optional("NAME_OR_FILE")] = None
     """Take the defaults from another recipe, or from a config.json."""
+    init: Annotated[str | None, optional("NAME_OR_DIR")] = None
+    """Start from the weights of a trained model: a run's folder, a checkpoint, or a shipped one; its architecture is
+    the default then."""
 
 
 @dataclass(frozen=True)
@@ -80,19 +83,23 @@ class Resumed:
     execution: Annotated[Execution, together()]
     task: Annotated[str | None, optional("FILE.PY:CLASS")] = None
     """Of a run whose task is in a file, where that is; runs that file's code."""
+    epochs: Annotated[int | None, arg(name="schedule.epochs", metavar="INT", help_behavior_hint="")] = None
+    """Go on for longer, to so many epochs in all; even with a run that has ended."""
 
 
 def train(argv: list[str]) -> int:
     """Start or resume a run and follow it to its end."""
     if any(word.partition("=")[0] == "--resume" for word in argv):
         resumed = _resumed(argv)
-        return _follow(None, resumed.resume, resumed.execution, resumed.task)
+        return _follow(None, resumed.resume, resumed.execution, resumed.task, resumed.epochs)
     _refuse_first_names(argv)
-    new = _new(_defaults(argv), argv)
+    start = _defaults(argv)
+    new = _new(start, argv)
     run = Run(
         task=_canonical(new.task),
         practice=_options(new.practice),
         seed=new.seed,
+        init=start.init,
         **{name: getattr(new, name) for name in COMPONENTS},
     )
     from ham.train.start import folder_for
@@ -145,11 +152,23 @@ def _resumed(argv: list[str]) -> Resumed:
     try:
         return parse(Resumed, argv, COMMAND)
     except InputError as error:
-        raise InputError(f"--resume continues a run with the settings it was begun with: {error}") from None
+        raise InputError(
+            f"--resume continues a run with the settings it was begun with, but for --schedule.epochs: {error}"
+        ) from None
 
 
 def _defaults(argv: list[str]) -> Run:
-    """The run that the flags change: the recipe asked for, or that of the task."""
+    """The run that the flags change: a recipe, and where it starts from a trained model, that model's architecture."""
+    run = _recipe(argv)
+    if name := _value_of("--init", argv):
+        from ham.train.start import starting_from
+
+        return starting_from(run, name)
+    return run
+
+
+def _recipe(argv: list[str]) -> Run:
+    """The recipe asked for, or that of the task."""
     task = argv[0] if argv and not argv[0].startswith("-") else None
     if name := _value_of("--recipe", argv):
         run = recipes.read(name)
@@ -176,7 +195,13 @@ def _canonical(task: str) -> str:
     return task if ".py:" in task else tasks.get(task).name
 
 
-def _follow(run: Run | None, folder: Path, execution: Execution, task: str | None = None) -> int:
+def _follow(
+    run: Run | None,
+    folder: Path,
+    execution: Execution,
+    task: str | None = None,
+    epochs: int | None = None,
+) -> int:
     """Train a new run in a folder, or without one the run that is there."""
     from ham.cli import engine
     from ham.train import start
@@ -184,13 +209,12 @@ def _follow(run: Run | None, folder: Path, execution: Execution, task: str | Non
     engine.prepare(execution.backend, execution.threads)
     try:
         if run is None:
-            trained = start.resume(folder, task=task, tensorboard=execution.tensorboard)
+            trained = start.resume(folder, epochs=epochs, task=task, tensorboard=execution.tensorboard)
         else:
             trained = start.train(run, out=folder, tensorboard=execution.tensorboard)
     except KeyboardInterrupt:
-        named = task if run is None else run.task
-        again = f" --task {shell_word(named)}" if named and ".py:" in named else ""
-        print(f"ham: stopped; continue with: {COMMAND} --resume {shell_word(folder)}{again}", file=sys.stderr)
+        again = f"{COMMAND} --resume {shell_word(folder)}{_own(task if run is None else run.task)}"
+        print(f"ham: stopped; continue with: {again}", file=sys.stderr)
         return 130
     print(_summary(trained, folder))
     if execution.evaluate:
@@ -204,14 +228,20 @@ def _summary(trained: Trained, path: Path) -> str:
     reached = "" if best["longest"] == leaves else f" (of {leaves} wanted)"
     return (
         f"best validation error {best['error']:.2f}% on inputs up to length {best['longest']}{reached}; "
-        f"measure it with: ham evaluate {shell_word(path)}"
+        f"measure it with: ham evaluate {shell_word(path)}{_own(trained.run.task)}"
     )
+
+
+def _own(task: str | None) -> str:
+    """What a command needs to be told of a task in a file, besides the run's folder."""
+    return f" --task {shell_word(task)}" if task and ".py:" in task else ""
 
 
 def _evaluate(trained: Trained) -> None:
     from ham.cli import evaluate
+    from ham.cli.tables import TABLE
     from ham.use.evaluate import evaluate as measured
 
     seed = trained.run.seed
-    print(f"{trained.task.name}, test seed {seed}")
-    evaluate.table(measured(trained, examples=TEST_EXAMPLES, seed=seed))
+    rows = measured(trained, examples=TEST_EXAMPLES, seed=seed)
+    TABLE.show([evaluate.table(rows)], rows, note=f"{trained.task.name}, test seed {seed}")

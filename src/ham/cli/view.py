@@ -5,19 +5,24 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-from ham.cli.arguments import optional
+from ham.cli import engine
+from ham.cli.arguments import Backend, optional
+from ham.cli.chosen import chosen
 from ham.core.errors import InputError
+from ham.core.files import require_room
 from ham.core.text import visible
 
 
 def view(
-    task: Annotated[str | None, optional("TASK")] = None,
+    what: Annotated[str | None, optional("TASK_OR_MODEL")] = None,
     question: Annotated[str | None, optional("INPUT")] = None,
     /,
     *,
     out: Annotated[Path | None, optional("FILE")] = None,
     no_open: bool = False,
     model: Annotated[str | None, optional("NAME_OR_DIR")] = None,
+    task: Annotated[str | None, optional("FILE.PY:CLASS")] = None,
+    backend: Backend = None,
 ) -> None:
     """Write a page that shows the memory at work, and open it in the browser.
 
@@ -25,23 +30,21 @@ def view(
     your own input for each. Of a task of your own it holds INPUT, and some random ones.
 
     Args:
-        task: the task to open it on.
+        what: the task to open it on, or a model: a run's folder, a checkpoint, a shipped one's name.
         question: the input to open it with, as `ham solve` takes it.
         out: where to write the page; a temporary file if not given.
         no_open: do not open it in the browser.
-        model: a run's folder or a checkpoint to show instead of the shipped model of its task.
+        model: of a task, another model than the shipped one.
+        task: of a model whose task is in a file, where that is; runs that file's code.
     """
-    from ham import tasks
-    from ham.runs import load, shipped
     from ham.view.watch import view as watched
 
-    own = None if model is None else load(model, task if task and ".py:" in task else None)
-    judge = tasks.get(task) if task else own.task if own else None
-    if own and judge and judge.name != own.task.name:
-        raise InputError(f"{model} was trained on {own.task.name}, not on {judge.name}")
-    if judge is None and question is not None:
-        raise InputError("an input needs a task before it: ham view TASK INPUT")
-    if own is None and judge and judge.name not in shipped():
-        raise InputError(f"no model of {judge.name} is shipped; give one you trained: --model RUN_DIR")
-    page = watched(own or (judge.name if judge else None), question)
+    if out is not None:
+        require_room(out)
+    if what is None:
+        what, model = model, None
+    if what is None and (question is not None or task is not None):
+        raise InputError("name a task or a model first: ham view TASK_OR_MODEL INPUT")
+    engine.prepare(backend, None)
+    page = watched(None if what is None else chosen(what, model, task), question)
     print(visible(page.save(out) if no_open else page.open(out)))

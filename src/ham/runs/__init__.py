@@ -4,9 +4,12 @@ from ham.runs.checkpoint import (
     CHECKPOINT,
     PRETRAINED,
     find,
+    lasting,
     read_tensors,
+    run_of,
     save_checkpoint,
     shipped,
+    start_from,
 )
 from ham.runs.folder import CONFIG, METRICS, RECORD, STATE, RunFolder, quality
 from ham.runs.trained import Trained, load, loaded
@@ -21,10 +24,13 @@ __all__ = [
     "RunFolder",
     "Trained",
     "find",
+    "lasting",
     "load",
     "loaded",
     "quality",
     "read_tensors",
+    "run_of",
     "save_checkpoint",
     "shipped",
+    "start_from",
 ]

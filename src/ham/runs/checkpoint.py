@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from torch import Tensor
+from torch import Tensor, nn
 
 from ham.config import FORMAT, Run, require_readable
 from ham.core.errors import InputError
 from ham.core.files import write_whole
-from ham.core.tensors import from_file, plain, to_bytes
+from ham.core.tensors import check_weights, from_file, plain, to_bytes
 from ham.core.text import meant
 from ham.models.hub import WEIGHTS
 
@@ -26,6 +26,36 @@ def checkpoint_bytes(run: Run, weights: Mapping[str, Tensor]) -> bytes:
 
 def save_checkpoint(path: Path, run: Run, weights: Mapping[str, Tensor]) -> None:
     write_whole(path, checkpoint_bytes(run, weights))
+
+
+def run_of(name: str | Path) -> Run:
+    """The run that made a checkpoint."""
+    path = find(name)
+    return run_in(read_tensors(path)[1], path)
+
+
+def run_in(header: Mapping[str, str], path: Path) -> Run:
+    """The run in the header of a checkpoint."""
+    if "run" not in header:
+        raise InputError(f"{path} does not say which run it is from: it is not a checkpoint of ham")
+    return Run.from_json(header["run"], str(path))
+
+
+def start_from(model: nn.Module, name: str) -> None:
+    """Give a model the weights of a trained one, of whatever task."""
+    path = find(name)
+    tensors, _ = read_tensors(path)
+    try:
+        check_weights(model, tensors, path)
+    except InputError as error:
+        raise InputError(f"cannot start from {name}, whose widths are others: {error}") from None
+    model.load_state_dict(tensors)
+
+
+def lasting(name: str | Path) -> str:
+    """A name that stands for the same checkpoint wherever it is used: a shipped model's, or a whole path."""
+    path = find(name)
+    return path.parent.name if path.is_relative_to(PRETRAINED) else str(path.absolute())
 
 
 def find(name: str | Path) -> Path:

@@ -88,7 +88,10 @@ class RunFolder:
             if (self.path / CONFIG).exists():
                 again = f"continue it with --resume {shell_word(self.path)}"
                 raise InputError(f"{self.path} already holds a run; {again}")
-            write_whole(self.path / CONFIG, run.to_json().encode())
+            self.write_config(run)
+
+    def write_config(self, run: Run) -> None:
+        write_whole(self.path / CONFIG, run.to_json().encode())
 
     def run(self) -> Run:
         path = self.path / CONFIG

@@ -10,12 +10,11 @@ from torch import Tensor
 
 from ham import tasks
 from ham.config import Run
-from ham.core.errors import InputError
 from ham.core.files import read_text
 from ham.core.rows import Rows
 from ham.core.tensors import check_weights
 from ham.models import Model, hub
-from ham.runs.checkpoint import PRETRAINED, checkpoint_bytes, find, read_tensors
+from ham.runs.checkpoint import PRETRAINED, checkpoint_bytes, find, read_tensors, run_in
 from ham.runs.folder import METRICS, RunFolder, lines_of
 from ham.tasks import Task
 
@@ -103,9 +102,7 @@ def load(name: str | Path, task: str | Task | None = None) -> Trained:
     """
     path = find(name)
     tensors, header = read_tensors(path)
-    if "run" not in header:
-        raise InputError(f"{path} does not say which run it is from: it is not a checkpoint of ham")
-    run = Run.from_json(header["run"], str(path))
+    run = run_in(header, path)
     own = task if isinstance(task, Task) else tasks.get(tasks.named(run.task, task, path))
     _check_fit(run, own, tensors, path)
     model = run.model.build(own).float()

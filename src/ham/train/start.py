@@ -14,12 +14,13 @@ from ham.core.errors import InputError
 from ham.core.install import install
 from ham.core.tree import capacity_for
 from ham.ops import table
-from ham.runs import RunFolder, Trained, load
+from ham.runs import RunFolder, Trained, lasting, load, run_of, start_from
 from ham.tasks import Task
 from ham.tasks.hard_cases import practised_cases
 from ham.train import progress as shown
 from ham.train.loop import Epoch, Step
 from ham.train.loop import train as events_of
+from ham.train.state import prolonged
 
 
 def train(
@@ -27,6 +28,7 @@ def train(
     *,
     seed: int | None = None,
     changes: Mapping[str, Any] | None = None,
+    init: str | Path | None = None,
     out: str | Path | None = None,
     progress: bool = True,
     tensorboard: bool = False,
@@ -39,11 +41,12 @@ def train(
         run: a task's name, a task, the name of a recipe (`ham.recipes.names()`), or a whole `ham.Run`.
         seed: of the first weights and of all examples; by default the run's own, which is 0 in every recipe.
         changes: single settings, by the names of the command line's flags: `{"data.leaves": 8}`.
+        init: a trained model to start from, as `ham.load` takes it; its architecture is the default then.
         out: folder of the run; by default runs/TASK-SEED. It must not hold a run yet.
         progress: show how it goes, as a bar on a terminal or in a notebook, elsewhere as a line an epoch.
         tensorboard: write TensorBoard files into the folder too.
     """
-    whole = _run_of(run)
+    whole = _run_of(run) if init is None else starting_from(_run_of(run), init)
     whole = changed(whole, {**(changes or {}), **({} if seed is None else {"seed": seed})})
     folder = RunFolder(out or folder_for(whole))
     if tensorboard:
@@ -56,6 +59,7 @@ def train(
 def resume(
     folder: str | Path,
     *,
+    epochs: int | None = None,
     task: str | None = None,
     progress: bool = True,
     tensorboard: bool = False,
@@ -64,6 +68,7 @@ def resume(
 
     Args:
         folder: of the run.
+        epochs: go on for longer, to so many in all; even with a run that has ended.
         task: of a run whose task is in a file, where that is (`file.py:Class`); runs that file's code.
         progress: show how it goes, as in `ham.train`.
         tensorboard: write TensorBoard files into the folder too.
@@ -74,7 +79,15 @@ def resume(
         raise InputError(f"the run in {there.path} is of {run.task}: --task is for a task in a file")
     if tensorboard:
         _writer()
-    return _followed(replace(run, task=tasks.named(run.task, task, there.path)), there, progress, tensorboard)
+    run = replace(run, task=tasks.named(run.task, task, there.path))
+    if epochs is not None:
+        run = prolonged(run, there, epochs)
+    return _followed(run, there, progress, tensorboard)
+
+
+def starting_from(run: Run, name: str | Path) -> Run:
+    """The run with a trained model's architecture, and its weights as the first ones."""
+    return replace(run, model=run_of(name).model, init=lasting(name))
 
 
 def _run_of(run: str | Task | Run) -> Run:
@@ -93,7 +106,9 @@ def folder_for(run: Run) -> Path:
 def require_possible(run: Run) -> None:
     """Refuse a run that cannot begin before anything is written."""
     task = tasks.get(run.task)
-    run.model.build(task)
+    model = run.model.build(task)
+    if run.init:
+        start_from(model, run.init)
     if (least := capacity_for(task.shortest)) > run.data.leaves:
         raise InputError(f"{task.name} needs at least {least} leaves, got {run.data.leaves}")
     task.practised(run.practice)
@@ -140,4 +155,4 @@ def _logged(events: Iterable[Step | Epoch], path: Path, run: Run) -> Iterator[St
             yield event
 
 
-__all__ = ["folder_for", "require_possible", "resume", "train"]
+__all__ = ["folder_for", "require_possible", "resume", "starting_from", "train"]

@@ -21,9 +21,8 @@ import torch
 
 from ham.core.errors import InputError
 from ham.core.files import read_json
-from ham.core.tree import depth_of, path_to
+from ham.core.tree import path_to
 from ham.models import HAM, SoftHAM
-from ham.ops import reference
 from ham.runs import Trained, loaded
 from ham.tasks import Task
 from ham.use.inline import drawn, in_lines
@@ -213,7 +212,7 @@ def _hard_memory(trained: Trained) -> None:
 
 
 def _run(trained: Trained, questions: list, encoded: list[np.ndarray], leaves: int) -> list[Trace]:
-    """Run a batch on the reference engine, which is the definition, and split it into traces."""
+    """Run a batch, access by access, and split it into traces."""
     model: Any = trained.model  # one of the two with a tree, by _hard_memory
     task = trained.task
     targets = [task.targets(question) for question in questions]
@@ -225,28 +224,27 @@ def _run(trained: Trained, questions: list, encoded: list[np.ndarray], leaves: i
         row[: len(rows)] = torch.from_numpy(rows)
 
     happened: list[tuple] = []
-    greedy = torch.full((batch, depth_of(leaves)), 0.5)
     everyone = torch.arange(batch)[:, None]
     online = task.online
     with torch.no_grad():
         memory = model.memory
-        tree = (memory.empty(batch, leaves) if online else memory.init(inputs, lengths, leaves)).tree.clone()
-        first = tree.clone()
+        state = memory.empty(batch, leaves) if online else memory.init(inputs, lengths, leaves)
+        first = state.tree.clone()
         if not online:
             h = c = torch.zeros(batch, model.controller.hidden_size)
         for t in range(timesteps):
             query = inputs[:, t] if online else h
-            logits, _, leaf, value = reference.attend(tree, query, greedy, memory.search)
-            logits, leaf, value = logits.clone(), leaf.clone(), value.clone()
+            read = memory.attend(state, query, greedy=True)
+            logits, leaf, value = read.turn_logits.clone(), read.leaf.clone(), read.value.clone()
             if online:
                 said = model.output(value)
             else:
                 h, c = model.controller(value, (h, c))
                 said = model.output(h)
             path = path_to(leaf, leaves)
-            before = tree[everyone, path]
-            reference.update(tree, leaf, inputs[:, t] if online else h, None, memory.write, memory.join)
-            after = tree[everyone, path]
+            before = state.tree[everyone, path]
+            state = memory.update(state, read, inputs[:, t] if online else h)
+            after = state.tree[everyone, path]
             parts = (query, path, torch.sigmoid(logits), leaf, value, before, after, torch.sigmoid(said))
             happened.append(tuple(part.tolist() for part in parts))
 

@@ -83,29 +83,35 @@ def view(
         own = None
     else:
         own = loaded(model, task)
-    text = None if own is None or question is None else _text(own.task, question)
+    asked = None if own is None or question is None else _asked(own.task, question)
+    text = None if own is None or asked is None else own.task.show(asked)
     known = [trained for trained in (*shipped(), *([own] if own else [])) if trained.task.name in KNOWN]
     models = {trained.task.name: portable(trained) for trained in known}
     if not models and not own:
         raise InputError("no model is shipped with this version; give one you trained")
-    others = [_prepared(own, text)] if own and own.task.name not in KNOWN else []
+    others = [_prepared(own, asked)] if own and own.task.name not in KNOWN else []
     name = own.task.name if own else None
     return Page(page(list(models.values()), name, text, own=others), name)
 
 
-def _text(task: Task, question: Any) -> str:
-    """A question as the page reads it."""
+def _asked(task: Task, question: Any) -> Any:
+    """A question of as many rows as the page can draw."""
     asked = task.parse(question) if isinstance(question, str) else question
     if len(task.encode(asked)) > MOST_ROWS:
         raise InputError(f"the page draws inputs of up to {MOST_ROWS:,} rows; ham.trace takes longer ones")
-    return task.show(asked)
+    return asked
 
 
-def _prepared(trained: Trained, asked: str | None) -> dict[str, Any]:
-    """A task of one's own with the question asked, or its example, and random ones of several sizes."""
+def _prepared(trained: Trained, asked: Any) -> dict[str, Any]:
+    """A task of one's own with the question asked, or its example, and random ones of several sizes.
+
+    All that the task must be able to do for it is `show`.
+    """
     task = trained.task
     rng = np.random.default_rng(0)
-    questions = [task.parse(text) for text in filter(None, (asked or task.example,))]
+    if asked is None and task.example:
+        asked = task.parse(task.example)
+    questions = [] if asked is None else [asked]
     for rows in SIZES:
         if rows >= task.shortest:
             lengths = task.draw_lengths(rng, 2, rows // 2, rows)
