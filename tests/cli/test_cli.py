@@ -139,8 +139,9 @@ class TestTrain:
             ["epoch", "1/2", "n", "2"],
             ["epoch", "2/2", "n", "2"],
         ]
-        assert "examples/s" in lines[0]
-        assert f"ham evaluate {folder}" in lines[2]
+        assert lines[0].split()[-4].endswith("/s")
+        assert max(map(len, lines[:3])) <= 80
+        assert lines[-1] == f"measure it with: ham evaluate {folder}"
         assert {path.name for path in folder.iterdir()} >= {
             "config.json", "metrics.jsonl", "checkpoint.safetensors", "state.safetensors",
         }  # fmt: skip

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+import textwrap
 import time
 from contextlib import closing
 from tempfile import TemporaryDirectory
@@ -12,6 +13,7 @@ from typing import Any
 from ham.cli import engine
 from ham.cli.tables import TABLE, Forms, Table
 
+WHOLE_WORDS: Any = {"break_long_words": False, "break_on_hyphens": False}
 LEAVES = 32
 SECONDS = 1.5
 """For each engine; with the build in the cache the whole check stays under ten."""
@@ -31,7 +33,10 @@ def doctor(*, no_speed: bool = False, form: Forms = TABLE) -> None:
         found |= speeds()
     if form.for_a_person:
         for name, value in found.items():
-            print(f"{name.replace('_', ' '):28}{value}")
+            lead = f"{name.replace('_', ' '):28}"
+            print(
+                textwrap.fill(str(value), 80, initial_indent=lead, subsequent_indent=" " * 28, **WHOLE_WORDS)
+            )
         return
     table = Table(("what", "here"), [(name.replace("_", " "), str(value)) for name, value in found.items()])
     form.show([table], [{"what": name, "here": value} for name, value in found.items()], found)

@@ -108,7 +108,9 @@ def _print(folder: SearchFolder, plan: Plan, found: Sequence[Outcome], form: For
     form.show([table] if shown else [], results["trials"], results)
     if not form.for_a_person:
         return
-    print(report.in_words(plan, found))
+    from ham.cli import terminal
+
+    terminal.paragraph(report.in_words(plan, found))
     if not plan.sweep and ranked(found):
         print(f"train the best again with: ham train --recipe {shell_word(folder.path / report.BEST)}")
     print(f"report: {visible(folder.path / ('sweep.md' if plan.sweep else 'search.md'))}")

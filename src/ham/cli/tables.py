@@ -63,7 +63,7 @@ class Form:
             from ham.cli import terminal
 
             if note:
-                print(note)
+                terminal.paragraph(note)
             for number, table in enumerate(tables):
                 if number:
                     print()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import textwrap
 from collections.abc import Iterable, Sequence
 
 from rich.box import SIMPLE_HEAD
@@ -11,6 +12,8 @@ from rich.table import Table
 from rich.text import Text
 
 from ham.core.text import visible
+
+WIDTH = 80
 
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[str]], right: Sequence[str] = ()) -> None:
@@ -26,6 +29,12 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[str]], right: Sequence
     with console.capture() as captured:
         console.print(grid)
     print(captured.get(), end="")  # rich itself would end the program if its reader has gone
+
+
+def paragraph(text: str) -> None:
+    """Print sentences, in lines that fit any terminal."""
+    for line in text.split("\n"):
+        print(textwrap.fill(line, WIDTH, break_long_words=False, break_on_hyphens=False))
 
 
 def percent(value: float) -> str:

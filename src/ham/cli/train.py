@@ -227,7 +227,7 @@ def _summary(trained: Trained, path: Path) -> str:
     leaves = trained.run.data.leaves
     reached = "" if best["longest"] == leaves else f" (of {leaves} wanted)"
     return (
-        f"best validation error {best['error']:.2f}% on inputs up to length {best['longest']}{reached}; "
+        f"best validation error {best['error']:.2f}% on inputs up to length {best['longest']}{reached}\n"
         f"measure it with: ham evaluate {shell_word(path)}{_own(trained.run.task)}"
     )
 

@@ -148,7 +148,7 @@ def _line(event: Step | Epoch, run: Run, rate: float) -> str | None:
         return None
     return (
         f"epoch {event.epoch}/{run.schedule.epochs}  n {event.longest}  error {event.error:.2f}%  "
-        f"bits {event.bit_error:.2f}%  loss {event.loss:.4f}  {rate:,.0f} examples/s  "
+        f"bits {event.bit_error:.2f}%  loss {event.loss:.4g}  {rate:,.0f}/s  "
         f"{event.seconds:.0f} s{'  best' if event.best else ''}"
     )
 
