@@ -103,7 +103,7 @@ def assert_as_shown(page: Path, words: list[str], printed: str) -> None:
 
 def test_there_is_code_to_run():
     """The patterns above find what they are for."""
-    assert len(python_of(ROOT / "docs/own_model.md")) == 4
+    assert len(python_of(ROOT / "docs/own_model.md")) == 3
     assert ["solve", "sort", "7:1 3:9 7:2"] in commands_of(ROOT / "README.md")
     assert ["tune", "sort", "--trials", "64", "--hours", "8"] in commands_of(ROOT / "docs/search.md")
     assert ["trace", "sort", "7:1 3:9 7:2", "--json"] in commands_of(ROOT / "docs/trace_format.md")
