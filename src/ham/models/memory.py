@@ -9,7 +9,7 @@ Any controller can drive it: whatever gives a query works. An access is Θ(log n
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -68,7 +68,7 @@ class State:
             raise InputError(
                 f"both states must have a tree of shape {tuple(self.tree.shape)}, got {tuple(by.tree.shape)}"
             )
-        return State(torch.where(rows[:, None, None], by.tree, self.tree))
+        return replace(self, tree=torch.where(rows[:, None, None], by.tree, self.tree))
 
     def _require_unspent(self) -> None:
         if self.spent:

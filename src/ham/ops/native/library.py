@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ham.ops.native import compiler
+from ham.ops.native import compiler, prebuilt
 from ham.ops.native.structures import Structures
 
 
@@ -79,7 +79,7 @@ def build_info() -> compiler.Build:
 
 
 def _load() -> Engine:
-    build = compiler.build()
+    build = prebuilt.find() or compiler.build()
     try:
         # Registers the operations of csrc/binding.cpp with PyTorch.
         torch.ops.load_library(str(build.file))
