@@ -52,3 +52,57 @@ def test_transformations_of_ones_own_learn():
     before, after = loaded("own_transformations").train(batches=400)
     assert before > 0.3
     assert after < 0.05
+
+
+@pytest.mark.parametrize(("kind", "batches"), [(ham.HAM, 800), (ham.SoftHAM, 200)])
+def test_a_model_of_ones_own_learns_hard_and_soft(unchecked, kind, batches):
+    """Guessing, it would be wrong half of the time."""
+    ham.set_backend("auto")
+    own = loaded("own_model")
+    assert own.train(own.LookUp(kind), batches) < 0.15
+
+
+def test_the_model_of_ones_own_is_short():
+    text = (EXAMPLES / "own_model.py").read_text("utf-8")
+    code = [line for line in text.split('"""', 2)[2].splitlines() if line.strip()]
+    assert len(code) < 60
+
+
+class TestStream:
+    @pytest.fixture
+    def agent(self):
+        return loaded("stream").Agent().eval()
+
+    def run(self, agent, carry, xs):
+        answers = []
+        for x in xs.unbind(1):
+            carry, (answer, _) = agent.step(carry, x[:, None])
+            answers.append(answer)
+        return carry, torch.stack(answers, 1)
+
+    def test_chunks_give_what_the_whole_gives_and_no_gradient_before_them(self, agent):
+        stream, xs = loaded("stream"), torch.rand(2, 6, requires_grad=True)
+        _, whole = self.run(agent, agent.start(2), xs)
+        carry, first = self.run(agent, agent.start(2), xs[:, :3])
+        first.sum().backward()
+        xs.grad = None
+        _, second = self.run(agent, stream.detached(carry), xs[:, 3:])
+        torch.testing.assert_close(torch.cat([first, second], 1), whole)
+        second.sum().backward()
+        assert (xs.grad[:, :3] == 0).all()
+        assert (xs.grad[:, 3:] != 0).any()
+
+    def test_an_episode_that_ended_starts_anew_and_no_other(self, agent):
+        xs, more = torch.rand(3, 4), torch.rand(3, 4)
+        carry, _ = self.run(agent, agent.start(3), xs)
+        _, through = self.run(agent, (carry[0].clone(), carry[1]), more)
+        done = torch.tensor([False, True, False])
+        _, after = self.run(agent, agent.restarted(carry, done), more)
+        _, fresh = self.run(agent, agent.start(3), more)
+        torch.testing.assert_close(after[done], fresh[done])
+        torch.testing.assert_close(after[~done], through[~done])
+        assert not torch.allclose(through[done], fresh[done])
+
+    def test_it_learns(self, agent):
+        costs = loaded("stream").learn(agent.train(), chunks=120)
+        assert sum(costs[-10:]) < 0.75 * sum(costs[:10])

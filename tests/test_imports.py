@@ -89,7 +89,8 @@ def test_a_module_outside_the_order_would_be_found():
 
 def test_losses_know_arrays_and_no_model():
     for module in ("ham.train.losses", "ham.train.estimators", "ham.train.curriculum"):
-        assert not list(imported(MODULES[module]))
+        allowed = ("ham.core", "ham.train.losses")
+        assert all(other.startswith(allowed) for other in imported(MODULES[module]))
 
 
 def test_the_view_reads_what_runs_left_and_never_a_model():

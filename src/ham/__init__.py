@@ -32,6 +32,7 @@ _HOMES = {
     "load": "ham.runs",
     "models": "",
     "recipes": "",
+    "reinforce": "ham.train.reinforce",
     "resume": "ham.train.start",
     "set_backend": "ham.ops",
     "solve": "ham.use.solve",
@@ -60,6 +61,7 @@ if TYPE_CHECKING:
     from ham.runs import Trained as Trained
     from ham.runs import load as load
     from ham.tasks import Task as Task
+    from ham.train.reinforce import reinforce as reinforce
     from ham.train.start import resume as resume
     from ham.train.start import train as train
     from ham.use.evaluate import evaluate as evaluate

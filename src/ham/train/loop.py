@@ -166,12 +166,15 @@ def _end_of_epoch(state: State, now: Pace, clock: _Clock, folder: RunFolder) -> 
 
 
 def _validate(state: State) -> tuple[Score, Score]:
-    """Errors of the averaged weights on fresh examples of the current stage.
+    """Errors of the averaged weights on examples of the current stage, none of which is trained on.
 
     The first is on the paper's; the second, by which epochs are compared, has as many beside them as are practised.
+    All epochs of an end phase that practises more than the paper has are compared on the same examples: their errors
+    are few, and luck is no merit.
     """
-    longest, conditions = state.curriculum.longest, state.conditions
-    rng = generator(Purpose.VALIDATION, state.run.seed, state.progress.epoch)
+    progress, longest, conditions = state.progress, state.curriculum.longest, state.conditions
+    examples_of = progress.phase_began if progress.phase == "finish" and conditions.any else progress.epoch
+    rng = generator(Purpose.VALIDATION, state.run.seed, examples_of)
 
     def score(examples: int, conditions: Conditions) -> Score:
         return evaluate(
