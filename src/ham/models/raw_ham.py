@@ -13,7 +13,7 @@ from ham.models.model import Model, Recorder, room_for
 from ham.models.soft import SoftHAM
 from ham.models.transformations import MLP
 from ham.ops import Episode, run
-from ham.ops.episode import Networks, Order
+from ham.ops.episode import NO_PENALTIES, Networks, Order, Penalties
 from ham.ops.forms import known_as
 
 
@@ -63,26 +63,39 @@ class RawHAM(Model):
         keep=True,
         final_tree=False,
         symbols=None,
+        penalties: Penalties = NO_PENALTIES,
     ) -> Episode:
         timesteps = room_for(asked, symbols)
-        order = Order(inputs, None, asked, uniforms, leaves, timesteps, keep=keep, final_tree=final_tree)
+        order = Order(
+            inputs,
+            None,
+            asked,
+            uniforms,
+            leaves,
+            timesteps,
+            keep=keep,
+            final_tree=final_tree,
+            penalties=penalties,
+        )
         return run("episode", self._step_by_step, self.networks(), order, self.engine_options())
 
     def engine_options(self):
         return self.memory.episode_options()
 
     def _step_by_step(self, networks: Networks, order: Order, options: Mapping[str, Any]) -> Episode:
-        inputs, asked = order.inputs, order.durations
-        state = self.memory.empty(len(inputs), order.leaves)
+        inputs, asked, penalties = order.inputs, order.durations, order.penalties
+        state = self.memory.empty(len(inputs), order.leaves, penalties=penalties)
         # Nothing but the final tree knows of an example's last update.
         updates = asked if order.final_tree else asked - 1
         record = Recorder(asked)
         for t in range(order.timesteps):
             x = inputs[:, t]
             sampled = None if order.uniforms is None else order.uniforms[:, t]
-            read = self.memory.attend(state, x, uniforms=sampled, greedy=True, active=t < asked)
+            read = self.memory.attend(
+                state, x, uniforms=sampled, greedy=True, active=t < asked, penalties=penalties
+            )
             record.reads.append(read)
             record.queries.append(x)
             record.outputs.append(self.output(read.value))
-            state = self.memory.update(state, read, x, active=t < updates)
-        return record.episode(1, state.tree if order.final_tree else None)
+            state = self.memory.update(state, read, x, active=t < updates, penalties=penalties)
+        return record.episode(1, state.tree if order.final_tree else None, state.pull)

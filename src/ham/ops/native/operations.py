@@ -112,8 +112,13 @@ class MakeGradient(NamedTuple):
     def why_not(self) -> str:
         if why := why_not_bits(self.codec) or why_not_floats(weights=self.weights, gradient=self.gradient):
             return why
+        if (baseline := self.options["baseline"]) not in training.BASELINES:
+            return f"the estimator {baseline} is not one of {', '.join(training.BASELINES)}"
         if forms.form_of(self.model) not in TRAINED:
             return f"{type(self.model).__name__} is not one of the models that it trains in one call"
+        networks = self.model.networks()
+        if isinstance(networks, Networks) and (why := why_not_networks(networks)):
+            return why
         if why := why_not_module(self.model, *TRAINED):
             return why
         try:
