@@ -48,12 +48,15 @@ def batch(inputs: int, runs: int = 1) -> tuple[Tensor, Tensor, Tensor]:
 def train(model: LookUp, batches: int = 600) -> float:
     """The share of wrong answers at the end, on inputs that are new, without sampling."""
     adam = torch.optim.Adam(model.parameters(), lr=5e-3)
+    runs = (
+        1 if isinstance(model.memory, ham.SoftHAM) else RUNS
+    )  # nothing is sampled there: all would be alike
     for _ in range(batches):
-        rows, questions, bits = batch(16, RUNS)
+        rows, questions, bits = batch(128 // runs, runs)
         answers, reads = model.train()(rows, questions)
         cost = F.binary_cross_entropy_with_logits(answers, bits, reduction="none")
         right = ((answers > 0) == (bits > 0.5)).float()  # the reward
-        loss = ham.reinforce(reads, right, runs=RUNS, discount=0.5, exploration=1e-3) + cost.mean(0).sum()
+        loss = ham.reinforce(reads, right, runs=runs, discount=0.5, exploration=1e-3) + cost.mean(0).sum()
         adam.zero_grad()
         loss.backward()
         nn.utils.clip_grad_norm_(model.parameters(), 5.0)

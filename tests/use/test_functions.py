@@ -9,7 +9,7 @@ import pytest
 
 import ham
 from ham import tasks
-from ham.config import Run
+from ham.config import Run, changed
 from ham.core.errors import InputError
 from ham.core.rows import MOST_SHOWN, Rows
 from ham.runs import save_checkpoint
@@ -48,16 +48,18 @@ class Tags(HTMLParser):
         assert self.open.pop() == tag
 
 
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return tmp_path_factory.mktemp("runs") / "reverse"
+
+
+@pytest.fixture(scope="module")
+def trained(folder):
+    ham.set_backend("reference")
+    return ham.train("reverse", seed=3, changes=SMALL, out=folder, progress=False)
+
+
 class TestTrain:
-    @pytest.fixture(scope="class")
-    def folder(self, tmp_path_factory):
-        return tmp_path_factory.mktemp("runs") / "reverse"
-
-    @pytest.fixture(scope="class")
-    def trained(self, folder):
-        ham.set_backend("reference")
-        return ham.train("reverse", seed=3, changes=SMALL, out=folder, progress=False)
-
     def test_gives_the_model_with_its_log_as_rows(self, trained, folder):
         assert (trained.task.name, trained.run.seed, trained.run.data.leaves) == ("reverse", 3, 4)
         assert [row["epoch"] for row in trained.log] == [1, 2]
@@ -65,33 +67,35 @@ class TestTrain:
         assert ham.load(folder).run == trained.run
 
     def test_what_is_done_is_not_done_again(self, trained, folder):
-        again = ham.resume(folder, progress=False)
-        assert again.log == trained.log
+        assert ham.resume(folder, progress=False).log == trained.log
 
     def test_a_folder_with_a_run_is_left_alone(self, trained, folder):
         with pytest.raises(InputError, match="already holds a run"):
-            ham.train("reverse", changes=SMALL, out=folder, progress=False)
+            ham.train(trained.run, out=folder, progress=False)
 
-    def test_a_task_of_ones_own_and_a_whole_run(self, tmp_path):
+    def test_a_task_of_ones_own(self, tmp_path):
         class Backwards(Reverse):
             name = "backwards in a notebook"
 
         try:
-            trained = ham.train(Backwards(), changes=SMALL, out=tmp_path / "own", progress=False)
+            trained = ham.train(Backwards(), **once(tmp_path))
             assert trained.task.name == "backwards in a notebook"
         finally:
             del tasks.registry._classes["backwards in a notebook"]
-        again = ham.train(ham.load(tmp_path / "own", "reverse").run.__class__("reverse"), **_once(tmp_path))
-        assert isinstance(again.run, Run)
 
-    def test_a_setting_that_is_none_is_refused(self, tmp_path):
-        with pytest.raises((InputError, TypeError, AttributeError)):
-            ham.train("reverse", changes={"data.colour": 1}, out=tmp_path / "run")
+    def test_a_whole_run(self, tmp_path):
+        trained = ham.train(Run("search"), **once(tmp_path))
+        assert trained.run == changed(Run("search"), once(tmp_path)["changes"])
+
+    @pytest.mark.parametrize("name", ["data.colour", "colour", "colour.data"])
+    def test_a_setting_that_there_is_not(self, tmp_path, name):
+        with pytest.raises(InputError, match=f"no setting is named {name}"):
+            ham.train("reverse", changes={name: 1}, out=tmp_path / "run")
         assert not (tmp_path / "run").exists()
 
 
-def _once(tmp_path):
-    return {"changes": {**SMALL, "schedule.epochs": 1}, "out": tmp_path / "whole", "progress": False}
+def once(tmp_path):
+    return {"changes": {**SMALL, "schedule.epochs": 1}, "out": tmp_path / "run", "progress": False}
 
 
 class TestProgress:
@@ -109,7 +113,7 @@ class TestProgress:
         return shown
 
     def test_in_a_notebook_a_bar_is_replaced_again_and_again(self, cells, tmp_path, capsys):
-        ham.train("reverse", **{**_once(tmp_path), "progress": True})
+        ham.train("reverse", **{**once(tmp_path), "progress": True})
         assert len(cells) > 1
         assert all(Tags(text).seen == ["span", "span"] for text in cells)
         assert "epoch 1/1" in cells[-1]
@@ -129,7 +133,7 @@ class TestProgress:
         assert not progress.in_notebook()
 
     def test_elsewhere_it_is_a_line_an_epoch(self, tmp_path, capsys):
-        ham.train("reverse", **{**_once(tmp_path), "progress": True})
+        ham.train("reverse", **{**once(tmp_path), "progress": True})
         assert capsys.readouterr().out.startswith("epoch 1/1  n 2  error ")
 
 

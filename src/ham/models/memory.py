@@ -9,7 +9,7 @@ Any controller can drive it: whatever gives a query works. An access is Θ(log n
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -21,9 +21,9 @@ from ham.core.errors import InputError
 from ham.core.rows import shortened
 from ham.core.tree import capacity_for, depth_of, turns_to
 from ham.models import hub
-from ham.models.transformations import JOINS, MLP, Join, JoinForm, Rectified, Write, join_of
+from ham.models.transformations import MLP, Join, JoinForm, Rectified, Write, join_of
 from ham.ops import entropy_of, log_prob_of, reference, run
-from ham.ops.forms import known_as
+from ham.ops.forms import form_of, known_as
 from ham.ops.reference import require
 
 # Goes right whatever the probability, and left whatever the probability.
@@ -68,7 +68,7 @@ class State:
             raise InputError(
                 f"both states must have a tree of shape {tuple(self.tree.shape)}, got {tuple(by.tree.shape)}"
             )
-        return State(torch.where(rows[:, None, None], by.tree, self.tree))
+        return replace(self, tree=torch.where(rows[:, None, None], by.tree, self.tree))
 
     def _require_unspent(self) -> None:
         if self.spent:
@@ -167,16 +167,11 @@ class HAM(nn.Module):
     @property
     def own(self) -> tuple[str, ...]:
         """Those of the four transformations that `config` does not make: given, put in later, or taken out."""
-        made = {
-            "embed": Rectified,
-            "join": JOINS.get(self.config.get("join", "")),
-            "search": MLP,
-            "write": Write,
-        }
+        join = f"{self.config.get('join')} join"
+        made = {"embed": "rectified mlp", "join": join, "search": "mlp", "write": "write"}
+        given = {name for name in made if name in self._given or not hasattr(self, name)}
         return tuple(
-            name
-            for name, kind in made.items()
-            if name in self._given or type(getattr(self, name, None)) is not kind
+            name for name, form in made.items() if name in given or form_of(getattr(self, name)) != form
         )
 
     def save_pretrained(self, folder: str | Path, *, license: str | None = None) -> Path:

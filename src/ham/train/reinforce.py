@@ -48,6 +48,8 @@ def reinforce(
         ran: batch × T, bool; the timesteps that an example took part in, by default all.
     """
     batch, time = _shape(reads, rewards, ran)
+    if not reads[0].turns.shape[-1]:
+        return rewards.new_zeros(())
     took_part = rewards.new_ones(batch, time) if ran is None else ran.to(rewards.dtype)
     returns = discounted_returns(rewards.detach() * took_part, discount, every=1)
     function, predictions = _estimator(baseline, (batch, time))

@@ -5,13 +5,14 @@ from __future__ import annotations
 import ctypes
 import threading
 from collections.abc import Callable
-from ctypes import c_int64
+from ctypes import c_char_p, c_int64
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from ham.ops.native import compiler, structures
+from ham.ops.native import compiler, prebuilt
+from ham.ops.native.structures import Structures
 
 
 @dataclass(frozen=True)
@@ -19,6 +20,7 @@ class Engine:
     """The loaded library and how it was built."""
 
     calls: ctypes.CDLL
+    structures: Structures
     build: compiler.Build
 
 
@@ -66,26 +68,34 @@ def loaded() -> ctypes.CDLL:
     return engine().calls
 
 
+def structures() -> Structures:
+    """The structures that its calls take."""
+    return engine().structures
+
+
 def build_info() -> compiler.Build:
     """Compiler, flags, file and build time of the loaded library."""
     return engine().build
 
 
 def _load() -> Engine:
-    build = compiler.build()
+    build = prebuilt.find() or compiler.build()
     try:
         # Registers the operations of csrc/binding.cpp with PyTorch.
         torch.ops.load_library(str(build.file))
         calls = ctypes.CDLL(str(build.file))
     except (OSError, RuntimeError) as error:
         raise compiler.BuildError(f"the built engine does not load: {str(error).splitlines()[0]}") from None
-    if not structures.fits(calls):
-        raise compiler.BuildError("the built engine and its binding disagree; reinstall the package")
     for name in ("first_not_finite", "range", "gradient", "sequence_gradient", "objective_floats"):
         getattr(calls, f"ham_{name}").restype = c_int64
-    for name in ("episode_backward", "soft_backward"):
-        getattr(calls, f"ham_{name}").restype = c_int64
-    return Engine(calls, build)
+    for name in ("episode", "soft", "reader", "decoder"):
+        getattr(calls, f"ham_{name}_parameters").restype = c_int64
+        getattr(calls, f"ham_{name}_backward").restype = c_int64
+    calls.ham_structures.restype = c_char_p
+    try:
+        return Engine(calls, Structures(calls.ham_structures().decode()), build)
+    except ValueError as error:
+        raise compiler.BuildError(f"the built engine and its binding disagree: {error}") from None
 
 
 def when_loaded(register: Callable[[], None]) -> None:
