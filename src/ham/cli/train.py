@@ -208,8 +208,13 @@ def _follow(run: Run | None, folder: Path, execution: Execution, resumed: Resume
     engine.prepare(execution.backend, execution.threads)
     try:
         if resumed is not None:
-            given = {"epochs": resumed.epochs, "task": resumed.task, "baseline": resumed.baseline}
-            trained = start.resume(folder, **given, tensorboard=execution.tensorboard)
+            trained = start.resume(
+                folder,
+                epochs=resumed.epochs,
+                task=resumed.task,
+                baseline=resumed.baseline,
+                tensorboard=execution.tensorboard,
+            )
         else:
             assert run is not None
             # Who named the file on the command line, or in a recipe they were asked about, runs its code.
@@ -217,7 +222,7 @@ def _follow(run: Run | None, folder: Path, execution: Execution, resumed: Resume
             estimator = estimators.from_file(named) if own.is_own(named) else None
             trained = start.train(run, out=folder, estimator=estimator, tensorboard=execution.tensorboard)
     except KeyboardInterrupt:
-        task, baseline = (run.task, run.objective.baseline) if run else (resumed.task, resumed.baseline)
+        task, baseline = (resumed.task, resumed.baseline) if resumed else _named(run)
         again = f"{COMMAND} --resume {shell_word(folder)}{_own(task)}"
         again += f" --baseline {shell_word(baseline)}" if baseline and own.is_own(baseline) else ""
         print(f"ham: stopped; continue with: {again}", file=sys.stderr)
@@ -226,6 +231,12 @@ def _follow(run: Run | None, folder: Path, execution: Execution, resumed: Resume
     if execution.evaluate:
         _evaluate(trained)
     return 0
+
+
+def _named(run: Run | None) -> tuple[str, str]:
+    """Its task and baseline, which may be somebody's own."""
+    assert run is not None
+    return run.task, run.objective.baseline
 
 
 def _summary(trained: Trained, path: Path) -> str:
