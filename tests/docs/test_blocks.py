@@ -5,6 +5,7 @@ machines, are only parsed; the reason stands below.
 """
 
 import json
+import os
 import re
 import shlex
 import shutil
@@ -68,6 +69,17 @@ def made_small(words: list[str]) -> list[str]:
     return [*words, *SMALL.get(words[0], "").split()]
 
 
+def run(given: dict, folder: Path) -> subprocess.CompletedProcess:
+    return subprocess.run(
+        [sys.executable, Path(__file__).with_name("run_page.py")],
+        input=json.dumps(given),
+        cwd=folder,
+        env=os.environ | {"HAM_BACKEND": "reference"},  # what a page says holds for every engine
+        capture_output=True,
+        text=True,
+    )
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_the_code_of_a_page_runs(page, tmp_path):
     commands = [words for words in commands_of(page) if words[0] != "--help"]
@@ -80,13 +92,7 @@ def test_the_code_of_a_page_runs(page, tmp_path):
         pytest.skip("there is no code on this page")
     shutil.copytree(ROOT / "examples", tmp_path / "examples")
     shutil.copytree(PRETRAINED / "sort", tmp_path / "runs" / "sort-0")
-    done = subprocess.run(
-        [sys.executable, Path(__file__).with_name("run_page.py")],
-        input=json.dumps(given),
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-    )
+    done = run(given, tmp_path)
     assert done.returncode == 0, done.stderr
     for words, printed in zip(given["commands"], json.loads(done.stdout), strict=True):
         if words[0] in ("solve", "check-task"):
@@ -126,11 +132,5 @@ def test_wrong_code_would_be_found(block, tmp_path):
     given = {"python": python_of(page), "commands": [], "parsed": []}
     for words in commands_of(page):
         given["parsed" if only_parsed(words) else "commands"].append(words)
-    done = subprocess.run(
-        [sys.executable, Path(__file__).with_name("run_page.py")],
-        input=json.dumps(given),
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-    )
+    done = run(given, tmp_path)
     assert done.returncode != 0
