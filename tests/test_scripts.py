@@ -37,6 +37,11 @@ SMALL = {
         assert script.main() == 0""",
     "examples/controllers.py": "script.main(steps=3)",
     "examples/emptiness.py": "script.main()",
+    "examples/largest.py": """
+        import numpy
+        task = script.Largest()
+        assert task.sample(numpy.random.default_rng(0), 2, 4, numpy.array([4, 2])).counted.any()
+        print(task.solve([0.3, 0.9, 0.4]))""",
     "examples/maximum.py": """
         import numpy
         task = script.Maximum()

@@ -162,9 +162,9 @@ def test_a_decision_explores_as_often_as_it_is_come_to(entropy):
 def test_training_explores_softly_as_the_epoch_says():
     torch.manual_seed(0)
     task = tasks.get("reverse")
-    model = LSTMHAM(task.features, task.bits, cells=4, size=4, hidden=4, soft=True)
+    model = LSTMHAM(task.features, task.outputs.width, cells=4, size=4, hidden=4, soft=True)
     flat, training = FlatParameters(model), run_with(batch=4)
-    examples = Examples.of(task.sample(np.random.default_rng(0), 4, 4, np.array([4, 3, 2, 4])))
+    examples = Examples.of(task.sample(np.random.default_rng(0), 4, 4, np.array([4, 3, 2, 4])), task.outputs)
     gradient, nothing = Gradient(model, flat, training), torch.zeros(4, 8, 0)
 
     def of(exploration):

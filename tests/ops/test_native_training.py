@@ -24,6 +24,7 @@ from ham.ops.native import steps
 from ham.ops.native import training as native_training
 from ham.ops.native.library import loaded, structures
 from ham.ops.native.networks import sizes_of_model, starts_of
+from ham.tasks import Bits
 from ham.train.adam import Adam
 from ham.train.flat import FlatParameters
 from ham.train.gradient import Gradient, options_of
@@ -98,7 +99,7 @@ class Case:
             *leaves, self.turns, torch.zeros_like(self.turns[..., 0]).long(), self.queries.to(dtype)
         )
         inputs = torch.zeros(len(self.asked), 1, 1, dtype=dtype)
-        examples = Examples(inputs, self.asked, self.targets.to(dtype), self.counted, self.asked)
+        examples = Examples(inputs, self.asked, self.targets.to(dtype), self.counted, self.asked, Bits(1))
         terms = objective(
             episode,
             examples,
@@ -173,7 +174,7 @@ def batch_of(task: str, leaves: int, batch: int, runs: int = 1, seed: int = 0):
     rng = np.random.default_rng(seed)
     inputs = batch // runs
     drawn = task.sample(rng, inputs, leaves, task.draw_lengths(rng, inputs, 1, leaves))
-    examples = Examples.of(drawn.repeat(runs))
+    examples = Examples.of(drawn.repeat(runs), task.outputs)
     time = examples.counted.shape[1] * model.every
     return model, examples, forced(torch.randint(0, leaves, (batch, time)), leaves)
 

@@ -8,7 +8,7 @@ from ham import tasks
 from ham.models import LSTMHAM, RawHAM
 from ham.ops import Episode
 from ham.ops.episode import LEAST_ENTROPY
-from ham.tasks import Batch
+from ham.tasks import Batch, Bits
 from ham.train.objective import Examples, objective
 from settings import run_with
 
@@ -34,6 +34,7 @@ def by_hand():
         targets=torch.tensor([[[1.0], [1.0]], [[1.0], [0.0]]]),
         counted=torch.tensor([[True, True], [True, False]]),
         asked=torch.tensor([2, 1]),
+        codec=Bits(1),
     )
     return episode, examples
 
@@ -104,7 +105,7 @@ def test_examples_run_to_their_last_counted_symbol():
     batch = Batch(
         np.zeros((3, 4, 2), np.float32), np.array([1, 4, 2]), np.zeros((3, 4, 2), np.float32), counted
     )
-    examples = Examples.of(batch)
+    examples = Examples.of(batch, Bits(2))
     assert examples.asked.tolist() == [2, 3, 0]
     assert examples.targets.shape == (3, 3, 2)
     assert examples.counted.tolist() == counted[:, :3].tolist()
@@ -114,9 +115,9 @@ def test_a_batch_that_asks_for_nothing_still_runs(engine):
     """A data structure of one leaf only ever sees a PUSH."""
     task = tasks.get("stack")
     rng = np.random.default_rng(0)
-    examples = Examples.of(task.sample(rng, 4, 1, np.ones(4, np.int64)))
+    examples = Examples.of(task.sample(rng, 4, 1, np.ones(4, np.int64)), task.outputs)
     assert examples.asked.tolist() == [0] * 4
-    model = RawHAM(task.features, task.bits, size=4, hidden=4)
+    model = RawHAM(task.features, task.outputs.width, size=4, hidden=4)
     uniforms = torch.rand(4, 1, 0)
     episode = model(examples.inputs, examples.lengths, examples.asked, leaves=1, uniforms=uniforms)
     terms = objective(episode, examples, model.baseline, settings(), every=1, **FULL)
@@ -144,10 +145,10 @@ def test_nothing_after_the_end_of_output_matters(engine, name, reward, baseline,
     lengths = np.array([2, 5, 7, 3])
     batch = task.sample(rng, 4, 8, lengths).repeat(2)
     if task.online:
-        model = RawHAM(task.features, task.bits, size=4, hidden=4)
+        model = RawHAM(task.features, task.outputs.width, size=4, hidden=4)
     else:
-        model = LSTMHAM(task.features, task.bits, cells=4, size=4, hidden=4, every=2)
-    examples = Examples.of(batch)
+        model = LSTMHAM(task.features, task.outputs.width, cells=4, size=4, hidden=4, every=2)
+    examples = Examples.of(batch, task.outputs)
     training = settings(batch=8, reward=reward, baseline=baseline, normalise=normalise)
     timesteps = examples.counted.shape[1] * model.every
     uniforms = torch.from_numpy(rng.random((8, timesteps, 3), np.float32))

@@ -70,6 +70,7 @@ def table(rows: Sequence[dict[str, Any]]) -> Table:
     from ham.cli import terminal
 
     several = len({row.get("model") for row in rows}) > 1
+    parts = [part for part in ("bit", "symbol") if any(f"{part}_error" in row for row in rows)]
     cells = [
         {
             "model": row.get("model", ""),
@@ -79,7 +80,7 @@ def table(rows: Sequence[dict[str, Any]]) -> Table:
             "wrong": f"{row['wrong']:,}",
             "error": terminal.percent(row["error"]),
             "95% interval": " – ".join(map(terminal.percent, row["error_interval"])),
-            "bit error": f"{row['bit_error']:.4f}%",
+            f"{' or '.join(parts)} error": f"{row.get('bit_error', row.get('symbol_error')):.4f}%",
             "seconds": f"{row['seconds']:.1f}",
         }
         for row in rows

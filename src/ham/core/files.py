@@ -106,17 +106,16 @@ def write_whole(path: Path, data: bytes) -> None:
 def require_room(path: Path, *, folder: bool = False) -> None:
     """An error now, before long work, if a file or a folder of files could not be written there after it."""
     where = path if folder else path.absolute().parent
-    if folder:
-        while not where.exists() and where != where.parent:
-            where = where.parent  # the nearest that is there: the others can be made in it
-    else:
-        _mode_of(path)
+    while folder and not where.exists() and where != where.parent:
+        where = where.parent  # the nearest that is there: the others can be made in it
     if not where.is_dir():
         raise InputError(
             f"cannot write {path}: {where} is not a folder"
             if where.exists()
             else f"there is no folder {where} to write {path.name} into"
         )
+    if not folder:
+        _mode_of(path)
     try:
         tempfile.TemporaryFile(dir=where).close()  # asking for permissions would not tell all
     except OSError as error:

@@ -60,9 +60,9 @@ class Kind:
         settings = {name: getattr(architecture, name) for name in self.settings}
         if "every" in settings:
             settings["every"] = task.every or settings["every"]
-        settings |= {"soft": self.soft} if self.tree else {"online": task.online}
+        settings |= {"soft": self.soft} if self.tree else {"online": task.online, "codec": task.outputs}
         module, _, name = self.factory.partition(":")
-        return getattr(importlib.import_module(module), name)(task.features, task.bits, **settings)
+        return getattr(importlib.import_module(module), name)(task.features, task.outputs.width, **settings)
 
 
 _ENCODER_DECODER = "ham.models.encoder_decoder:EncoderDecoder"

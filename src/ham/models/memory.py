@@ -21,9 +21,9 @@ from ham.core.errors import InputError
 from ham.core.rows import shortened
 from ham.core.tree import capacity_for, depth_of, turns_to
 from ham.models import hub
-from ham.models.transformations import JOINS, MLP, Join, JoinForm, Rectified, Write, join_of
+from ham.models.transformations import MLP, Join, JoinForm, Rectified, Write, join_of
 from ham.ops import entropy_of, log_prob_of, reference, run
-from ham.ops.forms import known_as
+from ham.ops.forms import form_of, known_as
 from ham.ops.reference import require
 
 # Goes right whatever the probability, and left whatever the probability.
@@ -167,16 +167,11 @@ class HAM(nn.Module):
     @property
     def own(self) -> tuple[str, ...]:
         """Those of the four transformations that `config` does not make: given, put in later, or taken out."""
-        made = {
-            "embed": Rectified,
-            "join": JOINS.get(self.config.get("join", "")),
-            "search": MLP,
-            "write": Write,
-        }
+        join = f"{self.config.get('join')} join"
+        made = {"embed": "rectified mlp", "join": join, "search": "mlp", "write": "write"}
+        given = {name for name in made if name in self._given or not hasattr(self, name)}
         return tuple(
-            name
-            for name, kind in made.items()
-            if name in self._given or type(getattr(self, name, None)) is not kind
+            name for name, form in made.items() if name in given or form_of(getattr(self, name)) != form
         )
 
     def save_pretrained(self, folder: str | Path, *, license: str | None = None) -> Path:

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from ham.core.errors import InputError
-from ham.tasks.base import Batch, HardCase, Practice, Task, bits_of, in_range, number_of, within
+from ham.tasks.base import Batch, HardCase, Practice, Task, in_range, within
+from ham.tasks.codecs import bits_of, number_of
 from ham.tasks.text import integer
 
 VALUE_BITS = 5
@@ -165,7 +166,7 @@ class Online(Task):
 
     def targets(self, question):
         counted = np.array([item == "pop" for item in question], bool)
-        rows = np.zeros((len(question), self.bits), np.float32)
+        rows = np.zeros((len(question), self.outputs.width), np.float32)
         rows[counted] = bits_of(self.solve(question), VALUE_BITS)
         return rows, counted
 

@@ -15,6 +15,7 @@ from ham.models import HAM, Model, SoftHAM, Start
 from ham.models.transformations import Join
 from ham.ops import Episode, offer
 from ham.ops.episode import LEAST_ENTROPY
+from ham.tasks import Codec
 from ham.train.estimators import LEAST_SQUARE
 from ham.train.flat import FlatParameters
 from ham.train.objective import Examples, objective
@@ -29,7 +30,7 @@ class Cost:
     entropy: float
     """Mean entropy of a decision, in nats."""
     wrong: float
-    """Share of sampled runs with a wrong bit."""
+    """Share of sampled runs with a wrong symbol."""
     norm: float
     """Of the gradient."""
 
@@ -68,7 +69,7 @@ class Gradient:
     ) -> Cost:
         """Run the batch, with as many timesteps as it has symbols times η."""
         model = self.model
-        engine = self._in_one_call()
+        engine = self._in_one_call(examples.codec)
         if engine is not None and (uniforms.shape[-1] or model.baseline is None):
             given = (examples.inputs, examples.lengths, examples.asked, examples.targets, examples.counted)
             if model.baseline is None:
@@ -114,7 +115,7 @@ class Gradient:
     def _of_cross_entropy(self, episode: Episode, examples: Examples) -> Cost | None:
         """For models that decide nothing: by autograd, but for the objective, which an engine may have."""
         outputs = episode.outputs
-        call = (outputs.detach(), examples.targets, examples.counted, examples.asked)
+        call = (outputs.detach(), examples.targets, examples.counted, examples.asked, examples.codec)
         if (found := offer("cross_entropy", *call)) is None:
             return None
         d_outputs, cross_entropy, wrong = found
@@ -126,11 +127,11 @@ class Gradient:
         result.backward(gradient)
         return float(torch.linalg.vector_norm(self.flat.gradient))
 
-    def _in_one_call(self) -> Any:
+    def _in_one_call(self, codec: Codec) -> Any:
         """An engine's own gradient of a whole batch, for the models that it knows."""
         if not self._asked:
             call = (self.model, self.flat.weights, self.flat.gradient, self.model.every)
-            self._engine = offer("gradient", *call, options_of(self.run), self.pull)
+            self._engine = offer("gradient", *call, options_of(self.run), self.pull, codec)
             self._asked = True
         return self._engine
 

@@ -37,7 +37,7 @@ class Step:
     longest: int
     """Rows of the longest inputs in this batch."""
     wrong: float
-    """Share of sampled runs with a wrong bit, over the epoch so far."""
+    """Share of sampled runs with a wrong symbol, over the epoch so far."""
 
 
 @dataclass(frozen=True)
@@ -51,8 +51,9 @@ class Epoch:
     error: float
     """Validation error in percent of whole sequences."""
     bit_error: float
+    """Percentage of wrong bits; of wrong symbols, where answers are not bits."""
     loss: float
-    """Validation cross-entropy of an example."""
+    """Validation cross-entropy of an example (its negative log-likelihood, where answers are not bits)."""
     train_loss: float
     train_error: float
     entropy: float
@@ -165,12 +166,15 @@ def _end_of_epoch(state: State, now: Pace, clock: _Clock, folder: RunFolder) -> 
 
 
 def _validate(state: State) -> tuple[Score, Score]:
-    """Errors of the averaged weights on fresh examples of the current stage.
+    """Errors of the averaged weights on examples of the current stage, none of which is trained on.
 
     The first is on the paper's; the second, by which epochs are compared, has as many beside them as are practised.
+    All epochs of an end phase that practises more than the paper has are compared on the same examples: their errors
+    are few, and luck is no merit.
     """
-    longest, conditions = state.curriculum.longest, state.conditions
-    rng = generator(Purpose.VALIDATION, state.run.seed, state.progress.epoch)
+    progress, longest, conditions = state.progress, state.curriculum.longest, state.conditions
+    examples_of = progress.phase_began if progress.phase == "finish" and conditions.any else progress.epoch
+    rng = generator(Purpose.VALIDATION, state.run.seed, examples_of)
 
     def score(examples: int, conditions: Conditions) -> Score:
         return evaluate(
@@ -215,7 +219,7 @@ def _record(state: State, score: Score, now: Pace, is_best: bool) -> Epoch:
         phase=progress.phase,
         longest=state.curriculum.longest,
         error=score.error,
-        bit_error=score.bit_error,
+        bit_error=score.part_error,
         loss=score.loss,
         train_loss=loss,
         train_error=100 * wrong,

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from ham.config import Run
 from ham.ops import Episode
 from ham.ops.episode import exploration_of
-from ham.tasks import Batch
+from ham.tasks import Batch, Codec
 from ham.train import losses
 from ham.train.estimators import discounted_returns, leave_one_out, normalised
 
@@ -23,24 +23,38 @@ class Examples:
 
     inputs: Float[Tensor, "batch slots features"]
     lengths: Int[Tensor, "batch"]
-    targets: Float[Tensor, "batch symbols bits"]
+    targets: Float[Tensor, "batch symbols width"]
     counted: Bool[Tensor, "batch symbols"]
     asked: Int[Tensor, "batch"]
+    codec: Codec
+    """What outputs and targets mean."""
 
     @classmethod
-    def of(cls, batch: Batch) -> Examples:
+    def of(cls, batch: Batch, codec: Codec) -> Examples:
         symbols = batch.counted.shape[1]
         last = symbols - batch.counted[:, ::-1].argmax(1)
         asked = np.where(batch.counted.any(1), last, 0)
         longest = int(asked.max(initial=1))
-        parts = (
-            batch.inputs,
-            batch.lengths,
-            batch.targets[:, :longest],
-            batch.counted[:, :longest],
-            asked,
+        return cls(
+            tensor_of(batch.inputs),
+            tensor_of(batch.lengths),
+            tensor_of(batch.targets[:, :longest]),
+            tensor_of(batch.counted[:, :longest]),
+            tensor_of(asked),
+            codec,
         )
-        return cls(*(torch.from_numpy(np.ascontiguousarray(part)) for part in parts))
+
+    def log_prob(self, outputs: Float[Tensor, "batch symbols width"]) -> Float[Tensor, "batch symbols"]:
+        """log p(y_i | A, x) of every symbol that counts."""
+        return self.codec.log_prob(outputs, self.targets) * self.counted.to(outputs.dtype)
+
+    def hits(self, outputs: Float[Tensor, "batch symbols width"]) -> Bool[Tensor, "batch symbols parts"]:
+        """Which parts of each symbol, such as its bits, are right."""
+        return self.codec.hits(outputs, self.targets)
+
+
+def tensor_of(array: np.ndarray) -> Tensor:
+    return torch.from_numpy(np.ascontiguousarray(array))
 
 
 @dataclass(frozen=True)
@@ -52,7 +66,7 @@ class Terms:
     entropy: float
     """Mean entropy of a decision, in nats."""
     wrong: float
-    """Share of sampled runs with a wrong bit."""
+    """Share of sampled runs with a wrong symbol."""
 
 
 def objective(
@@ -69,9 +83,9 @@ def objective(
     settings = run.objective
     depth = episode.turn_logits.shape[-1]
     counted = examples.counted.to(episode.outputs.dtype)
-    log_prob = losses.symbol_log_prob(episode.outputs, examples.targets, counted)
+    log_prob = examples.log_prob(episode.outputs)
     cross_entropy = -log_prob.sum() / len(log_prob)
-    hits = losses.symbol_hits(episode.outputs.detach(), examples.targets, counted)
+    hits = losses.symbol_hits(examples.hits(episode.outputs.detach()), counted)
     wrong = float((hits < counted).any(-1).to(counted.dtype).mean())
     if depth == 0:
         weighted = log_prob * losses.weights_in_order(log_prob, run.model.soft.in_order)

@@ -124,7 +124,7 @@ def _followed(run: Run, folder: RunFolder, progress: bool, tensorboard: bool) ->
         with closing(events_of(run, folder)) as events:
             seen = _logged(events, folder.path, run) if tensorboard else events
             if progress:
-                shown.training(seen, run, done)
+                shown.training(seen, run, done, part=tasks.get(run.task).outputs.part)
             else:
                 for _ in seen:
                     pass

@@ -31,12 +31,10 @@ class Field(NamedTuple):
 class Structures:
     """Makes structures for the engine: `structures.HamAdam(weights=3)`."""
 
-    def __init__(self, library: ctypes.CDLL):
-        library.ham_structures.restype = ctypes.c_char_p
+    def __init__(self, told: str):
+        """`told` is what `ham_structures` says."""
         self._made: dict[str, type[ctypes.Structure]] = {}
-        for name, fields in groupby(
-            _fields(library.ham_structures().decode()), lambda field: field.structure
-        ):
+        for name, fields in groupby(_fields(told), lambda field: field.structure):
             self._made[name] = self._make(name, list(fields))
 
     def __getattr__(self, name: str) -> Any:
