@@ -20,6 +20,7 @@ from ham.core.errors import InputError
 from ham.core.tree import capacity_for, depth_of, turns_to
 from ham.models.transformations import MLP, Join, JoinForm, Rectified, Write, join_of
 from ham.ops import entropy_of, log_prob_of, reference, run
+from ham.ops.episode import Stock
 from ham.ops.forms import known_as
 from ham.ops.reference import require
 
@@ -165,6 +166,12 @@ class HAM(nn.Module):
             value = self.join(torch.cat([value, value], -1), **times)
             levels.append(value.expand(-1, width // 2, -1))
         return State(torch.cat([torch.zeros_like(value), *reversed(levels)], 1))
+
+    def stocked(self, batch: int, leaves: int, stock: Stock) -> State:
+        """A memory whose first leaves hold what the stock says; the others are zeros."""
+        kinds = torch.searchsorted(stock.ends, torch.arange(leaves, device=stock.ends.device), right=True)
+        values = torch.cat([stock.values, stock.values.new_zeros(1, self.size)])[kinds]
+        return State(reference.build(values.expand(batch, -1, -1), self.join))
 
     def attend(
         self,

@@ -5,15 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import torch
 from torch import nn
 
 from ham.core.tree import depth_of
 from ham.models.memory import HAM
-from ham.models.model import Model, Recorder, room_for
+from ham.models.model import Beforehand, Model, Recorder, room_for
 from ham.models.soft import SoftHAM
 from ham.models.transformations import MLP
 from ham.ops import Episode, run
-from ham.ops.episode import Networks, Order
+from ham.ops.episode import Networks, Order, Stock
 from ham.ops.forms import known_as
 
 
@@ -63,17 +64,34 @@ class RawHAM(Model):
         keep=True,
         final_tree=False,
         symbols=None,
+        beforehand=None,
     ) -> Episode:
         timesteps = room_for(asked, symbols)
-        order = Order(inputs, None, asked, uniforms, leaves, timesteps, keep=keep, final_tree=final_tree)
+        stock = self.stock_after(beforehand) if beforehand else None
+        order = Order(
+            *(inputs, None, asked, uniforms, leaves, timesteps),
+            keep=keep,
+            final_tree=final_tree,
+            stock=stock,
+        )
         return run("episode", self._step_by_step, self.networks(), order, self.engine_options())
+
+    def stock_after(self, beforehand: Beforehand) -> Stock:
+        """What the leaves hold after all that was done to them; no gradient goes back through it."""
+        with torch.no_grad():
+            once = self.memory.write(beforehand.rows.new_zeros(len(beforehand.rows), self.memory.size), beforehand.rows[:, 0])
+            twice = self.memory.write(once, beforehand.rows[:, 1])
+        return Stock(torch.where(beforehand.done[:, None] > 1, twice, once), beforehand.ends)
 
     def engine_options(self):
         return self.memory.episode_options()
 
     def _step_by_step(self, networks: Networks, order: Order, options: Mapping[str, Any]) -> Episode:
         inputs, asked = order.inputs, order.durations
-        state = self.memory.empty(len(inputs), order.leaves)
+        if order.stock is None:
+            state = self.memory.empty(len(inputs), order.leaves)
+        else:
+            state = self.memory.stocked(len(inputs), order.leaves, order.stock)
         # Nothing but the final tree knows of an example's last update.
         updates = asked if order.final_tree else asked - 1
         record = Recorder(asked)

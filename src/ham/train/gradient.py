@@ -11,7 +11,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from ham.config import Run
-from ham.models import HAM, Model, SoftHAM, Start
+from ham.models import HAM, Beforehand, Model, SoftHAM, Start
 from ham.models.transformations import Join
 from ham.ops import Episode, offer
 from ham.ops.episode import LEAST_ENTROPY
@@ -65,6 +65,7 @@ class Gradient:
         exploration: float,
         places: Int[Tensor, "rows"] | None = None,
         start: Start | None = None,
+        beforehand: Beforehand | None = None,
     ) -> Cost:
         """Run the batch, with as many timesteps as it has symbols times η."""
         model = self.model
@@ -81,13 +82,15 @@ class Gradient:
                 exploration=exploration,
                 places=places,
                 start=start,
+                stock=model.stock_after(beforehand) if beforehand else None,
             )
             return Cost(*cost)
 
         if self.soft:
             self.soft.exploration = exploration / self.run.data.batch
         # A model that has no use for these need not know of them.
-        told = {} if places is None and start is None else {"places": places, "start": start}
+        given_beside = {"places": places, "start": start, "beforehand": beforehand}
+        told = {name: value for name, value in given_beside.items() if value is not None}
         episode = model(
             examples.inputs,
             examples.lengths,

@@ -35,7 +35,7 @@ struct Tape : ControllerTape {
     join_hidden = arena.panels(updates * shape.levels, join_width);
     made = arena.panels(updates * shape.levels, made_width);
     joined = arena.panels(updates * shape.levels, d);
-    build.lay_out(arena, model, chunk.occupied, keep);
+    build.lay_out(arena, model, chunk.occupied, chunk.stock, keep);
   }
 
   int64_t* leaf_at(int64_t t) const {
@@ -83,7 +83,9 @@ struct ForwardScratch {
     sibling = arena.panels(1, shape.width);
     output = arena.panels(1, shape.outputs);
     if (e.taped) return;
-    untaped.lay_out(arena, model, EpisodeChunk{}, 1, false);
+    EpisodeChunk any;
+    any.stock.kinds = e.kinds;
+    untaped.lay_out(arena, model, any, 1, false);
     alone.lay_out(arena, model);
   }
 };
@@ -156,7 +158,7 @@ void forward_chunk(const HamEpisode& e, const Model& model, const EpisodeChunk& 
   int64_t levels = shape.levels;
   scratch.rows.start(e);
   Forest forest = scratch.rows.forest(e, chunk, e.tree);
-  Build(model, forest, tape.build, tape.taped, chunk.occupied, inputs_of(e, chunk).row, chunk.length)
+  Build(model, forest, tape.build, tape.taped, chunk.occupied, chunk.stock, inputs_of(e, chunk).row, chunk.length)
       .forward();
   if (!tape.taped && chunk.lanes < kFewLanes) {
     for (int64_t lane = 0; lane < chunk.lanes; ++lane) forward_alone(e, model, chunk, forest, lane, scratch);
@@ -214,7 +216,7 @@ struct BackwardScratch : ControllerScratch {
     search_half = arena.panels(kStepBlock, model.search_width());
     write_hidden = arena.panels(kStepBlock, 2 * h);
     mix = arena.panels(kStepBlock, 2 * d);
-    build.lay_out(arena, model, joins, filled);
+    build.lay_out(arena, model, joins, filled, e.kinds);
   }
 };
 
@@ -334,7 +336,7 @@ void backward_chunk(const HamEpisode& e, const Model& model, const EpisodeChunk&
     std::fill(only.of, only.of + kLanes, 1);
     gather(scratch.root, rows_to_read(forest, only.of), width);
   }
-  Build(model, forest, tape.build, true, chunk.occupied, nullptr, chunk.length)
+  Build(model, forest, tape.build, true, chunk.occupied, chunk.stock, nullptr, chunk.length)
       .backward(scratch.build, scratch.root, gradients);
 }
 

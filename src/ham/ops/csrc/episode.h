@@ -23,7 +23,7 @@ class Episode {
     model_.pull = e.pull;
     for (const EpisodeChunk& chunk : chunks_) {
       filled_ = std::max(filled_, chunk.filled);
-      joins_ = std::max(joins_, BuildTape::slots(model_.shape, chunk.occupied, true));
+      joins_ = std::max(joins_, BuildTape::slots(model_.shape, chunk.occupied, chunk.stock, true));
       starts_.push_back(tape_floats_);
       if (!e.taped) continue;
       Arena arena(nullptr);

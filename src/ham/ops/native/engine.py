@@ -138,6 +138,7 @@ class NativeEngine:
                     uniforms,
                     leaves=order.leaves,
                     timesteps=order.timesteps,
+                    stock=order.stock,
                     **settings,
                 )
             )
@@ -163,7 +164,14 @@ class NativeEngine:
         state, cell = order.start or (None, None)
         if torch.is_grad_enabled() and any(part.requires_grad for part in order.start or ()):
             return "the first state asks for a gradient"
-        floats = {"inputs": order.inputs, "uniforms": order.uniforms, "state": state, "cell": cell}
+        values = order.stock.values if order.stock else None
+        floats = {
+            "inputs": order.inputs,
+            "uniforms": order.uniforms,
+            "state": state,
+            "cell": cell,
+            "stock": values,
+        }
         return _why_not_floats(**floats) or why_not_networks(networks)
 
     def read_rows(self, encoder: nn.LSTM, rows: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor, Tensor]:

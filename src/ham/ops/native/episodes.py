@@ -17,7 +17,7 @@ from torch import Tensor
 
 from ham.core.errors import InputError
 from ham.core.tree import depth_of
-from ham.ops.episode import LEAST_ENTROPY, Entropy
+from ham.ops.episode import LEAST_ENTROPY, Entropy, Stock
 from ham.ops.native.layout import (
     JOINS,
     LARGEST,
@@ -28,7 +28,9 @@ from ham.ops.native.layout import (
     check_finite,
     check_parameters,
     check_places,
+    check_ends,
     check_range,
+    check_stock,
     lstm_ham_shapes,
     lstm_ham_sizes,
     needs_tape,
@@ -74,6 +76,8 @@ class EpisodeOptions(TypedDict, total=False):
     """LSTM+HAM: the leaf of each row of the input."""
     start: tuple[Tensor, Tensor] | None
     """LSTM+HAM: the controller's first state and cell."""
+    stock: Stock | None
+    """Raw HAM: what its first leaves hold at first."""
     keep: bool
     """Give more than the outputs, which is the default."""
     final_tree: bool
@@ -153,6 +157,7 @@ def _run_episode(
     cell_bound: float = 0.0,
     places: Tensor | None = None,
     start: tuple[Tensor, Tensor] | None = None,
+    stock: Stock | None = None,
     keep: bool = True,
     final_tree: bool = False,
 ) -> Results:
@@ -192,9 +197,14 @@ def _run_episode(
     for part in start or ():
         check("start", part, (batch, sizes.query))
     first_state, first_cell = (part.detach() for part in start) if start else (None, None)
+    if stock and (sizes.has_lstm or soft):
+        raise InputError("a stock is for raw HAM with hard attention")
+    if stock:
+        check_stock(stock, sizes.width)
+    values, ends = (stock.values.detach(), stock.ends) if stock else (None, None)
     *results, tree, _tape = torch.ops.ham.episode.default(
         list(parameters), inputs.detach(), lengths, durations, None if uniforms is None else uniforms.detach(),
-        places, first_state, first_cell, leaves, timesteps, every, sizes.has_lstm, soft, JOINS.index(join), pull,
+        places, first_state, first_cell, values, ends, leaves, timesteps, every, sizes.has_lstm, soft, JOINS.index(join), pull,
         tree_clip, exploration, top, float(grid), cell_bound, ENTROPIES.index(entropy), final_tree, keep,
         needs_tape(*parameters),
     )  # fmt: skip
@@ -203,7 +213,7 @@ def _run_episode(
 
 ARGUMENTS = (
     "Tensor[] parameters, Tensor inputs, Tensor? lengths, Tensor durations, Tensor? uniforms, "
-    "Tensor? places, Tensor? first_state, Tensor? first_cell, "
+    "Tensor? places, Tensor? first_state, Tensor? first_cell, Tensor? stock, Tensor? stock_ends, "
     "int leaves, int timesteps, int every, bool has_lstm, bool soft, int join, "
     "float pull, float tree_clip, float exploration, float top, float grid, float cell_bound, "
     "int entropy, bool final_tree"
@@ -211,7 +221,7 @@ ARGUMENTS = (
 """What both directions need to know."""
 
 
-TENSORS = 8
+TENSORS = 10
 """How many of them come first and are tensors."""
 
 
@@ -226,6 +236,8 @@ class Given(NamedTuple):
     places: Tensor | None
     first_state: Tensor | None
     first_cell: Tensor | None
+    stock: Tensor | None
+    stock_ends: Tensor | None
     leaves: int
     timesteps: int
     every: int
@@ -254,7 +266,13 @@ class Given(NamedTuple):
         """Floats of a tape in which every example runs to the end: a shape should not depend on values."""
         batch, rows = int(self.inputs.shape[0]), int(self.inputs.shape[1])
         form = (self.soft, self.join, self.grid, self.places is not None, self.final_tree)
-        return _longest_tape(self.sizes, batch, rows, self.leaves, self.timesteps, self.every, *form)
+        return _longest_tape(
+            self.sizes, batch, rows, self.leaves, self.timesteps, self.every, *form, self.kinds
+        )
+
+    @property
+    def kinds(self) -> int:
+        return 0 if self.stock is None else int(self.stock.shape[0])
 
     def laid_out(self) -> Given:
         """The same with memory that the engine can walk through, every value checked."""
@@ -263,7 +281,7 @@ class Given(NamedTuple):
         dense: list[Any] = [None if tensor is None else tensor.contiguous() for tensor in tensors]
         settings: tuple[Any, ...] = self[TENSORS:]
         given = Given(parameters, *dense, *settings)
-        for name in ("inputs", "uniforms", "first_state", "first_cell"):
+        for name in ("inputs", "uniforms", "first_state", "first_cell", "stock"):
             if (tensor := getattr(given, name)) is not None:
                 check_finite(name, tensor)
         check_range("durations", given.durations, 0, self.timesteps)
@@ -271,6 +289,8 @@ class Given(NamedTuple):
             check_range("lengths", given.lengths, 0, self.inputs.shape[1])
         if given.places is not None:
             check_places(given.places, self.leaves)
+        if given.stock_ends is not None:
+            check_ends(given.stock_ends, self.leaves)
         return given
 
     def call(self, *, taped: bool) -> tuple[EpisodeCall, Any]:
@@ -285,7 +305,8 @@ class Given(NamedTuple):
             cell_bound=self.cell_bound, entropy=self.entropy, least_entropy=LEAST_ENTROPY, taped=taped,
             inputs=pointer(self.inputs), lengths=pointer(self.lengths), durations=pointer(self.durations),
             uniforms=pointer(self.uniforms), places=pointer(self.places), first_state=pointer(self.first_state),
-            first_cell=pointer(self.first_cell), parameters=addresses, **sizes.fields(),
+            first_cell=pointer(self.first_cell), kinds=self.kinds, stock=pointer(self.stock),
+            stock_ends=pointer(self.stock_ends), parameters=addresses, **sizes.fields(),
         )  # fmt: skip
         return call, addresses
 
@@ -303,17 +324,20 @@ def _longest_tape(
     grid: float,
     placed: bool,
     final_tree: bool,
+    kinds: int,
 ) -> int:
     durations = (c_int64 * batch)(*[timesteps] * batch)
     # Rows far from each other have the fewest ancestors in common.
     places = (c_int64 * max(rows, 1))(*[row * leaves // rows for row in range(rows)]) if placed else None
+    # And ends far from each other, none of them between two subtrees, lie across the most.
+    ends = (c_int64 * max(kinds, 1))(*[kind * leaves // kinds | 1 for kind in range(kinds)])
     floats = 0
     # A single empty leaf makes every height of an empty subtree worth keeping.
     for filled in (rows, min(rows, leaves - 1)) if sizes.has_lstm else (0,):
         lengths = (c_int64 * batch)(*[filled] * batch)
         call = EpisodeCall(
             batch=batch, leaves=leaves, rows=rows, timesteps=timesteps, every=every, threads=1, taped=True,
-            join=join, grid=grid, durations=ctypes.addressof(durations),
+            join=join, grid=grid, kinds=kinds, stock_ends=ctypes.addressof(ends), durations=ctypes.addressof(durations),
             lengths=ctypes.addressof(lengths) if sizes.has_lstm else None,
             places=None if places is None else ctypes.addressof(places),
             tree=ctypes.addressof(durations) if final_tree else None, **sizes.fields(),

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from ham.core.errors import InputError
+from ham.ops.episode import Stock
 from ham.ops.native.library import loaded
 
 
@@ -258,3 +259,17 @@ def aligned(tape: Tensor) -> Tensor:
     """The engine loads vectors at multiples of their size; what hooks bring back may begin anywhere."""
     tape = tape.contiguous()
     return tape.clone() if tape.data_ptr() % 64 else tape
+
+
+def check_stock(stock: Stock, width: int) -> None:
+    """Refuse a stock whose values have another shape than its ends and the memory say."""
+    check("stock", stock.values, (stock.ends.numel(), width))
+    check("ends", stock.ends, (stock.ends.numel(),), torch.int64)
+
+
+def check_ends(ends: Tensor, leaves: int) -> None:
+    """Refuse ends of ranges of leaves that are not in ascending order."""
+    if ends.numel():
+        check_range("ends", ends, 0, leaves)
+        if bool((ends.diff() < 0).any()):
+            raise InputError(f"the ends of a stock must lie in 0 … {leaves} in ascending order")

@@ -15,10 +15,10 @@ class EpisodeCall(ctypes.Structure):
 
     _fields_ = [
         *_fields(c_int64, "batch leaves rows timesteps every bits width query hidden outputs depth"),
-        *_fields(c_int64, "has_lstm taped threads join entropy"),
+        *_fields(c_int64, "has_lstm taped threads join kinds entropy"),
         *_fields(c_float, "exploration least_entropy pull tree_clip top grid cell_bound"),
         *_fields(POINTER(c_void_p), "parameters"),
-        *_fields(c_void_p, "inputs lengths places first_state first_cell durations uniforms"),
+        *_fields(c_void_p, "inputs lengths places first_state first_cell stock stock_ends durations uniforms"),
         *_fields(c_void_p, "output_logits turn_logits turns leaf queries tree tape scratch"),
         *_fields(c_void_p, "d_output_logits d_turn_logits"),
         *_fields(POINTER(c_void_p), "d_parameters"),

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from ham.core.errors import InputError
 from ham.core.tree import depth_of
+from ham.ops.episode import Stock
 from ham.ops.native import layout
 from ham.ops.native.episodes import ENTROPIES
 from ham.ops.native.layout import LARGEST, Sizes, pointer
@@ -110,11 +111,12 @@ class Gradient:
         exploration: float,
         places: Tensor | None = None,
         start: tuple[Tensor, Tensor] | None = None,
+        stock: Stock | None = None,
     ) -> tuple[float, float, float, float, float]:
         """Fills the gradient; loss, cross-entropy, mean entropy, share of wrong examples, norm.
 
-        `asked` is how many of the symbols of `targets` each example runs for; `places` and `start` are as in
-        `native.EpisodeOptions`.
+        `asked` is how many of the symbols of `targets` each example runs for; `places`, `start` and `stock`
+        are as in `EpisodeOptions`.
         """
         sizes, call = self.sizes, self.call
         if not (isinstance(counted, Tensor) and counted.dim() == 2 and counted.numel()):
@@ -132,6 +134,12 @@ class Gradient:
                 layout.check_places(places, leaves)
         elif places is not None or start is not None:
             raise InputError("places and start are for LSTM+HAM")
+        if stock:
+            if sizes.has_lstm:
+                raise InputError("a stock is for raw HAM")
+            layout.check_stock(stock, sizes.width)
+            layout.check_ends(stock.ends, leaves)
+            stock = Stock(stock.values.contiguous(), stock.ends.contiguous())
         if self.options.baseline == "leave-one-out" and (self.options.runs < 2 or batch % self.options.runs):
             raise InputError(
                 f"leave-one-out needs at least two runs that divide the batch, "
@@ -157,6 +165,8 @@ class Gradient:
         episode.first_state, episode.first_cell = (
             [part.data_ptr() for part in start] if start else (None, None)
         )
+        episode.kinds = len(stock.ends) if stock else 0
+        episode.stock, episode.stock_ends = [part.data_ptr() for part in stock] if stock else (None, None)
         episode.threads = torch.get_num_threads()
         episode.inputs, episode.lengths = inputs.data_ptr(), lengths.data_ptr()
         episode.durations, episode.uniforms = durations.data_ptr(), uniforms.data_ptr()
