@@ -169,6 +169,10 @@ class HAM(nn.Module):
 
     def stocked(self, batch: int, leaves: int, stock: Stock) -> State:
         """A memory whose first leaves hold what the stock says; the others are zeros."""
+        require(
+            ((stock.ends >= 0) & (stock.ends <= leaves)).all() & (stock.ends.diff() >= 0).all(),
+            lambda: f"the ends of a stock must lie in 0 … {leaves} in ascending order, got {stock.ends.tolist()}",
+        )
         kinds = torch.searchsorted(stock.ends, torch.arange(leaves, device=stock.ends.device), right=True)
         values = torch.cat([stock.values, stock.values.new_zeros(1, self.size)])[kinds]
         return State(reference.build(values.expand(batch, -1, -1), self.join))

@@ -160,8 +160,10 @@ class Online(Task):
         """What is in the first leaves of a memory: an item, whether it was popped, and how many leaves have it."""
         popped = int(rng.integers(used, endpoint=True)) if rng.random() < 0.5 else 0
         held = used - popped
-        cuts = np.sort(rng.integers(held, endpoint=True, size=int(rng.integers(3)))).tolist()
-        counts = np.diff([0, *cuts, held]).tolist()
+        # Ranges of all lengths, the shortest at one of the ends.
+        lengths = np.exp2(rng.random(int(rng.integers(9))) * max(held, 1).bit_length()).astype(np.int64)
+        cuts = np.unique(np.minimum(np.cumsum(np.sort(lengths)), held))
+        counts = np.diff([0, *(held - cuts[::-1] if rng.random() < 0.7 else cuts), held]).tolist()
         ranges = [(self.any_item(rng), False, count) for count in counts]
         return self.with_popped(ranges, (self.any_item(rng), True, popped))
 

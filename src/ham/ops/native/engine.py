@@ -164,6 +164,8 @@ class NativeEngine:
         state, cell = order.start or (None, None)
         if torch.is_grad_enabled() and any(part.requires_grad for part in order.start or ()):
             return "the first state asks for a gradient"
+        if order.stock and options.get("soft"):
+            return "soft attention over a memory that is partly full at first"
         values = order.stock.values if order.stock else None
         floats = {
             "inputs": order.inputs,
