@@ -13,10 +13,10 @@ import torch  # noqa: E402
 
 import ham  # noqa: E402
 from ham import tasks  # noqa: E402
-from ham.cli.view import shipped  # noqa: E402
 from ham.config import Architecture, Run  # noqa: E402
 from ham.runs import Trained  # noqa: E402
 from ham.view.page import KNOWN  # noqa: E402
+from ham.view.watch import shipped  # noqa: E402
 
 torch.set_num_threads(1)
 # A run in the background ignores Ctrl-C, and so would every program that a test starts and interrupts.

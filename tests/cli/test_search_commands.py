@@ -13,6 +13,7 @@ from rich.console import Console
 from ham import cli
 from ham.config import changed
 from ham.core.errors import InputError
+from ham.core.install import install
 from ham.search import engine
 from ham.search.plan import Outcome, Plan, SearchFolder, standings
 from ham.search.screen import Board
@@ -132,6 +133,32 @@ def test_a_sweep_takes_a_recipe_or_a_file_and_seeds(ran, tmp_path, capsys):
     assert json.loads(capsys.readouterr().out)["summary"]["open"] == 2
 
 
+def test_a_search_that_is_stopped_says_how_to_go_on(ran, monkeypatch, capsys):
+    def stopped(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(engine, "run", stopped)
+    assert cli.main(["sweep", "sort", "--seeds", "0:2", "--out", "here"]) == 130
+    assert "go on with: ham sweep --resume" in capsys.readouterr().err
+    assert SearchFolder("here").plan().numbers == (0, 1)
+
+
+def test_stopped_before_it_began_it_leaves_nothing(ran, monkeypatch, tmp_path, capsys):
+    def stopped(resources):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(engine, "connected", stopped)
+    assert cli.main(["sweep", "sort", "--seeds", "0:2"]) == 130
+    assert capsys.readouterr().err == "ham: interrupted\n"
+    assert not any(tmp_path.iterdir())
+
+
+def test_where_nothing_can_be_written_ray_is_not_even_started(ran, capsys):
+    assert cli.main(["tune", "sort", "--out", "/dev/null/search"]) == 2
+    assert "/dev/null is not a folder" in capsys.readouterr().err
+    assert not ran
+
+
 @pytest.mark.ray
 def test_a_cluster_that_is_not_there_is_said_at_once(monkeypatch, tmp_path, capsys):
     pytest.importorskip("ray.tune")
@@ -154,7 +181,7 @@ def test_without_ray_one_line_says_what_to_install(monkeypatch, tmp_path, capsys
     for command in (["tune", "sort"], ["sweep", "sort"]):
         assert cli.main(command) == 2
         said = capsys.readouterr().err
-        assert "pip install 'ham-memory[tune]'" in said
+        assert install("tune") in said
         assert len(said.splitlines()) == 1
     assert not any(tmp_path.iterdir())
 

@@ -7,11 +7,12 @@ import pytest
 
 from ham import tasks
 from ham.cli.trace import trace
-from ham.cli.view import shipped, view
+from ham.cli.view import view
 from ham.config import Architecture, Run
 from ham.core.errors import InputError
 from ham.runs import save_checkpoint
 from ham.use.trace import Trace
+from ham.view.watch import shipped
 
 
 @pytest.fixture
@@ -47,7 +48,7 @@ def test_view_refuses_what_it_cannot_show(checkpoint, tmp_path, monkeypatch):
         viewed("sort", "1:1 " * 1025, model=checkpoint)
     with pytest.raises(InputError, match="there is no folder"):
         view("sort", no_open=True, out=tmp_path / "no" / "page.html", model=checkpoint)
-    monkeypatch.setattr("ham.cli.view.shipped", lambda: [])
+    monkeypatch.setattr("ham.view.watch.shipped", lambda: [])
     with pytest.raises(InputError, match="no model is shipped"):
         viewed()
 

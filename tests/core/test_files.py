@@ -11,7 +11,7 @@ import pytest
 
 import ham
 from ham.core.errors import InputError
-from ham.core.files import open_lock, write_whole
+from ham.core.files import open_lock, require_room, write_whole
 
 
 @pytest.fixture
@@ -101,3 +101,21 @@ def test_every_file_is_written_whole():
         "reproduce/retrain.py",  # the log
         "view/drawing.py",  # into memory
     }, found
+
+
+def test_room_is_asked_for_before_the_work(tmp_path):
+    require_room(tmp_path / "page.html")
+    require_room(tmp_path / "a" / "b", folder=True)
+    assert not list(tmp_path.iterdir())
+    (tmp_path / "file").touch()
+    (tmp_path / "link").symlink_to("file")
+    for path, folder, said in (
+        (tmp_path / "no" / "page.html", False, "there is no folder .*no to write page.html into"),
+        (tmp_path / "file" / "page.html", False, "file is not a folder"),
+        (tmp_path / "file" / "out", True, "file is not a folder"),
+        (tmp_path / "link", False, "not an ordinary file"),
+        (Path("/proc/page.html"), False, "cannot write /proc/page.html"),
+        (Path("/proc/out"), True, "cannot write /proc/out"),
+    ):
+        with pytest.raises(InputError, match=said):
+            require_room(path, folder=folder)

@@ -64,6 +64,16 @@ def test_it_can_be_told_to_end():
     assert gone(child)
 
 
+def test_who_has_no_patience_leaves_it_to_its_guard(tmp_path):
+    saving = f"trap 'while [ ! -e {tmp_path}/saved ]; do sleep 0.05; done; exit' INT; echo $$; sleep 99"
+    with guarded(["sh", "-c", saving], signal.SIGINT, 0.1, stdout=-1, text=True) as process:
+        child = int(process.stdout.readline())
+    assert alive(child)
+    (tmp_path / "saved").touch()
+    assert gone(child)
+    process.wait()
+
+
 def test_it_ends_when_its_starter_is_killed():
     code = (
         "import signal, sys\nfrom ham.core.processes import guarded\n"

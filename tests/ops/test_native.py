@@ -21,8 +21,10 @@ from ham.models.lstm_ham import LSTMHAM
 from ham.models.memory import HAM, forced
 from ham.models.raw_ham import RawHAM
 from ham.ops import Episode, native
+from ham.ops.episode import Order
 from ham.ops.forms import parameters_of
-from ham.ops.native import episodes, library
+from ham.ops.native import calls, library
+from ham.ops.native.networks import named_parameters
 
 pytestmark = pytest.mark.skipif(not native.available(), reason=native.why_not() or "available")
 
@@ -348,7 +350,7 @@ def test_soft_attention_that_is_evaluated_keeps_no_tape():
 
     model = LSTMHAM(3, 2, size=4, hidden=5, soft=True)
     with pytest.MonkeyPatch.context() as patch, torch.no_grad():
-        patch.setattr(episodes, "buffer", counted)
+        patch.setattr(calls, "buffer", counted)
         for symbols in (1, 50):
             model(
                 torch.rand(5, 16, 3), torch.full((5,), 16), torch.full((5,), symbols), leaves=16, keep=False
@@ -427,18 +429,22 @@ def test_a_large_memory_needs_no_tape():
     assert torch.isfinite(episode.outputs).all()
 
 
+def without(parameters: dict, name: str) -> dict:
+    return {other: tensor for other, tensor in parameters.items() if other != name}
+
+
 class TestRefusals:
     """Nothing unchecked reaches the engine."""
 
     def call(self, **changes):
         model = LSTMHAM(3, 2, cells=4, size=5, hidden=6)
-        parameters = [*model.memory.parameters(), *model.controller.parameters(), *model.output.parameters()]
         arguments = dict(
-            parameters=parameters,
+            parameters=named_parameters(model.networks()),
             inputs=torch.zeros(2, 4, 3),
             lengths=torch.tensor([4, 1]),
             durations=torch.tensor([3, 2]),
             uniforms=torch.rand(2, 3, 2),
+            leaves=4,
             timesteps=3,
             every=1,
             soft=False,
@@ -448,21 +454,23 @@ class TestRefusals:
         )
         for name, change in changes.items():
             arguments[name] = change(arguments[name])
-        return native.lstm_ham_episode(**arguments)
+        order = {name: arguments.pop(name) for name in Order._fields if name in arguments}
+        return native.episode(arguments.pop("parameters"), Order(**order), **arguments)
 
     def test_what_is_right_passes(self):
-        assert self.call()[0].shape == (2, 3, 2)
+        assert self.call().outputs.shape == (2, 3, 2)
         soft = self.call(soft=lambda _: True, uniforms=lambda _: None)
-        assert soft[0].shape == (2, 3, 2)
-        assert soft[1].shape == (2, 3, 0)
+        assert soft.outputs.shape == (2, 3, 2)
+        assert soft.turn_logits.shape == (2, 3, 0)
 
     @pytest.mark.parametrize(
         ("name", "change", "message"),
         [
-            ("inputs", lambda x: x[:, :3], "leaves must be a power of two, got 3"),
+            ("leaves", lambda _: 3, "leaves must be a power of two, got 3"),
+            ("leaves", lambda _: 2, "4 items do not fit into a memory of 2 leaves"),
             ("inputs", lambda x: x[0], r"inputs must be \[batch, rows, bits\]"),
             ("inputs", lambda x: torch.zeros(2, 4, 9), r"inputs must have shape \(2, 4, 3\)"),
-            ("inputs", lambda x: x[:0], "lengths must have shape"),
+            ("inputs", lambda x: x[:0], "at least one example"),
             ("inputs", lambda x: x.fill_(torch.nan), "inputs must be finite, got nan at flat index 0"),
             ("lengths", lambda x: x + 1, "lengths must be between 0 and 4, got 5"),
             ("lengths", lambda x: x - 2, "lengths must be between 0 and 4, got -1"),
@@ -476,10 +484,28 @@ class TestRefusals:
             ("tree_clip", lambda x: 1.0, "tree_clip is for soft attention, got 1.0 without it"),
             ("exploration", lambda x: 1.0, "exploration is for soft attention, got 1.0 without it"),
             ("exploration", lambda x: -1.0, "exploration is for soft attention, got -1.0 without it"),
-            ("parameters", lambda x: x[:-1], "LSTM.HAM has 16 or 26 or 20 or 34 parameter tensors, got 25"),
-            ("parameters", lambda x: [x[1], *x[1:]], "embed weight 1 must be a matrix"),
-            ("parameters", lambda x: [*x[:8], torch.zeros(6, 7), *x[9:]], "search weight 1 must have shape"),
-            ("parameters", lambda x: [torch.zeros(3, 6).T, *x[1:]], "embed weight 1 must be contiguous"),
+            (
+                "parameters",
+                lambda x: without(x, "output.bias"),
+                "parameter output.bias, which is missing",
+            ),
+            ("parameters", lambda x: without(x, "output.weight"), "there must be a parameter output.weight"),
+            ("parameters", lambda x: x | {"more": x["output.bias"]}, "LSTM.HAM has no parameter more"),
+            (
+                "parameters",
+                lambda x: x | {"embed.0.weight": x["embed.0.bias"]},
+                "embed.0.weight must be a matrix",
+            ),
+            (
+                "parameters",
+                lambda x: x | {"search.0.weight": torch.zeros(6, 7)},
+                "search.0.weight must have shape",
+            ),
+            (
+                "parameters",
+                lambda x: x | {"embed.0.weight": torch.zeros(3, 6).T},
+                "embed.0.weight must be contiguous",
+            ),
         ],
     )
     def test_values(self, name, change, message):
@@ -493,7 +519,11 @@ class TestRefusals:
             ("lengths", lambda x: x.int(), "lengths must be torch.int64, got torch.int32"),
             ("durations", lambda x: x.float(), "durations must be torch.int64"),
             ("uniforms", lambda x: x.double(), "uniforms must be torch.float32"),
-            ("parameters", lambda x: [x[0], x[1].double(), *x[2:]], "embed bias 1 must be torch.float32"),
+            (
+                "parameters",
+                lambda x: x | {"embed.0.bias": torch.zeros(6).double()},
+                "embed.0.bias must be torch.float32",
+            ),
         ],
     )
     def test_types(self, name, change, message):

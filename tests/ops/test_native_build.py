@@ -33,6 +33,16 @@ def small(tmp_path, monkeypatch) -> Path:
     return sources
 
 
+def test_the_first_time_says_that_it_builds_and_how_long_that_takes(small, caplog):
+    compiler.build()
+    assert caplog.messages == [
+        "building the native engine for this CPU, once: about half a minute on two idle cores"
+    ]
+    caplog.clear()
+    compiler.build()
+    assert not caplog.messages
+
+
 def test_the_second_time_it_is_found_built(small):
     first, second = compiler.build(), compiler.build()
     assert not first.cached

@@ -21,9 +21,9 @@ from ham.models import HAM, LSTMHAM, AttentiveDecoder, EncoderDecoder, RawHAM
 from ham.models.memory import State, forced
 from ham.models.recurrent import read_rows
 from ham.ops import native, reference, table
-from ham.ops.native import sequences, training
-from ham.ops.native.engine import sizes_of_model
-from ham.ops.native.layout import lstm_ham_sizes
+from ham.ops.episode import Order
+from ham.ops.native import steps, training
+from ham.ops.native.networks import named_parameters, sizes_of_model, starts_of
 from hostile import cases
 
 pytestmark = pytest.mark.skipif(not native.available(), reason=native.why_not() or "available")
@@ -46,14 +46,14 @@ def strided(tensor: torch.Tensor) -> torch.Tensor:
 @st.composite
 def spoilt(draw, value: Any) -> Any:
     """An argument changed in one way, not always to something wrong."""
-    if isinstance(value, (list, tuple)):
-        place = draw(st.integers(0, len(value) - 1))
+    if isinstance(value, dict):
+        name = draw(st.sampled_from(sorted(value)))
         how = draw(st.integers(0, 5))
         if how == 0:
-            return [*value[:place], *value[place + 1 :]]
+            return {other: tensor for other, tensor in value.items() if other != name}
         if how == 1:
-            return [*value, value[place]]
-        return [*value[:place], draw(spoilt(value[place])), *value[place + 1 :]]
+            return {**value, f"{name}.more": value[name]}
+        return {**value, name: draw(spoilt(value[name]))}
     if not isinstance(value, torch.Tensor):
         return draw(st.sampled_from(NUMBERS))
     value = value.detach().clone()
@@ -114,17 +114,17 @@ def episodes(draw):
     depth, soft = draw(st.integers(1, 2)), draw(st.booleans())
     if sequence:
         model = LSTMHAM(3, 2, cells=4, size=5, hidden=3, depth=depth, every=every, soft=soft)
-        parts = (model.memory, model.controller, model.output)
     else:
         every, model = 1, RawHAM(3, 2, size=5, hidden=3, depth=depth, soft=soft)
-        parts = (model.memory, model.output)
     time = symbols * every
     uniforms = [None] if soft else [None, forced(torch.randint(0, leaves, (batch, time)), leaves)]
     given = {
-        "parameters": [parameter for part in parts for parameter in part.parameters()],
+        "parameters": named_parameters(model.networks()),
         "inputs": torch.randn(batch, leaves if sequence else time, 3),
+        "lengths": torch.randint(0, leaves + 1, (batch,)) if sequence else None,
         "durations": torch.randint(0, symbols + 1, (batch,)) * every,
         "uniforms": draw(st.sampled_from(uniforms)),
+        "leaves": leaves,
         "timesteps": time,
         "every": every,
         "soft": soft,
@@ -134,8 +134,13 @@ def episodes(draw):
         "keep": draw(st.booleans()),
         "final_tree": draw(st.booleans()),
     }
-    given |= {"lengths": torch.randint(0, leaves + 1, (batch,))} if sequence else {"leaves": leaves}
     return model, arguments_of(draw, given)
+
+
+def run_episode(parameters: Any, given: dict[str, Any]) -> Any:
+    order = {name: value for name, value in given.items() if name in Order._fields}
+    options = {name: value for name, value in given.items() if name not in ("parameters", *order)}
+    return native.episode(parameters, Order(**order), **options)
 
 
 @cases(150)
@@ -143,24 +148,17 @@ def episodes(draw):
 def test_episodes(drawn):
     model, given = drawn
     sequence = isinstance(model, LSTMHAM)
-    run = native.lstm_ham_episode if sequence else native.raw_ham_episode
     try:
-        results = run(**given)
-        results[0].sum().backward() if results[0].requires_grad else None
+        outputs = run_episode(given["parameters"], given).outputs
+        outputs.sum().backward() if outputs.requires_grad else None
     except REFUSALS:
         return
     # It was taken, so it was right, and plain PyTorch must come to the same.
     ham.set_backend("reference")
     model = copy.deepcopy(model)
-    own = [
-        p
-        for part in ("memory", "controller", "output")
-        for p in getattr(model, part, model.memory).parameters()
-    ]
-    own = own if sequence else [*model.memory.parameters(), *model.output.parameters()]
     with torch.no_grad():
-        for parameter, value in zip(own, given["parameters"], strict=True):
-            parameter.copy_(value)
+        for name, parameter in named_parameters(model.networks()).items():
+            parameter.copy_(given["parameters"][name])
         if int(given["durations"].max()) == 0 or bool(given["soft"]) != model.soft:
             return
         if given["uniforms"] is None and not model.soft:
@@ -169,10 +167,9 @@ def test_episodes(drawn):
         asked = given["durations"] // given["every"]
         if not torch.equal(asked * given["every"], given["durations"]):
             return
-        leaves = given["inputs"].shape[1] if sequence else given["leaves"]
-        lengths = given.get("lengths", asked)
-        right = model(given["inputs"], lengths, asked, leaves=leaves, uniforms=given["uniforms"])
-    assert_close(results[0][:, : right.outputs.shape[1]], right.outputs)
+        lengths = given["lengths"] if sequence else asked
+        right = model(given["inputs"], lengths, asked, leaves=given["leaves"], uniforms=given["uniforms"])
+    assert_close(outputs[:, : right.outputs.shape[1]], right.outputs)
 
 
 @st.composite
@@ -243,13 +240,12 @@ def test_sequences(data):
     """Reading and writing, and what is read given to the writing, each with arguments spoilt."""
     model, batch = data.draw(readings())
     attentive = isinstance(model, AttentiveDecoder)
-    parameters = list(model.parameters())
-    ours = 8 if attentive else 4
-    reading = {"parameters": parameters[:ours], "rows": batch["inputs"], "lengths": batch["lengths"]}
-    states, state, cell = sequences.read(**reading)
+    own = dict(model.encoder.named_parameters())
+    reading = {"parameters": own, "rows": batch["inputs"], "lengths": batch["lengths"]}
+    states, state, cell = native.read(**reading)
     symbols = batch["targets"].shape[1]
     decoding = {
-        "parameters": parameters[ours:],
+        "parameters": named_parameters(model.decoding()),
         "state": state,
         "cell": None if attentive else cell,
         "asked": batch["asked"],
@@ -262,17 +258,17 @@ def test_sequences(data):
     given = arguments_of(data.draw, {name: value for name, value in given.items() if value is not None})
     given = dict.fromkeys(decoding if run == "decode" else reading) | given
     try:
-        found = getattr(sequences, run)(**given)
+        found = getattr(native, run)(**given)
         found = found[0] if run == "read" else found
         found.sum().backward() if found.requires_grad else None
     except REFUSALS:
         return
     # It was taken, so it was right, and plain PyTorch must come to the same.
     if run == "read" and len(given["lengths"]) and int(given["lengths"].min()) > 0:
-        lstm = torch.nn.LSTM(3, 4, batch_first=True, bidirectional=len(given["parameters"]) == 8)
+        lstm = torch.nn.LSTM(3, 4, batch_first=True, bidirectional=attentive)
         with torch.no_grad():
-            for own, value in zip(lstm.parameters(), given["parameters"], strict=True):
-                own.copy_(value)
+            for name, parameter in lstm.named_parameters():
+                parameter.copy_(given["parameters"][name])
             right, _, _ = read_rows(lstm, given["rows"], given["lengths"])
         assert_close(found[:, : right.shape[1]], right)
 
@@ -285,7 +281,8 @@ def test_gradients_of_sequences(data):
     made = arguments_of(data.draw, {"weights": weights, "gradient": torch.zeros_like(weights)})
     given = arguments_of(data.draw, batch)
     try:
-        engine = sequences.Gradient(**made, sizes=sizes_of_model(model))
+        vectors = training.Vectors(**made, starts=starts_of(model))
+        engine = training.SequenceGradient(vectors, sizes_of_model(model))
         loss, *_, norm = engine.of(**given)
     except REFUSALS:
         return
@@ -305,8 +302,6 @@ def batches(draw):
     torch.manual_seed(draw(st.integers(0, 10_000)))
     batch, leaves, symbols = draw(st.sampled_from([1, 3, 17])), 2 ** draw(st.integers(1, 3)), 3
     model = LSTMHAM(3, 2, cells=4, size=5, hidden=3)
-    parts = (model.memory, model.controller, model.output)
-    sizes = lstm_ham_sizes([parameter for part in parts for parameter in part.parameters()])
     weights = torch.cat([parameter.detach().flatten() for parameter in model.parameters()])
     made = arguments_of(draw, {"weights": weights, "gradient": torch.zeros_like(weights), "every": 1})
     given = {
@@ -320,15 +315,16 @@ def batches(draw):
         "reinforce": 1.0,
         "exploration": 1e-3,
     }
-    return sizes, made, arguments_of(draw, given)
+    return model, made, arguments_of(draw, given)
 
 
 @cases(150)
 @given(batches())
 def test_gradients_of_batches(drawn):
-    sizes, made, given = drawn
+    model, made, given = drawn
     try:
-        engine = training.Gradient(**made, sizes=sizes, options=OPTIONS)
+        vectors = training.Vectors(made["weights"], made["gradient"], starts_of(model))
+        engine = training.Gradient(vectors, sizes_of_model(model), made["every"], OPTIONS)
         loss, *_, norm = engine.of(**given)
     except REFUSALS:
         return
@@ -351,14 +347,14 @@ def test_steps_of_adam(data):
     before = {name: given[name].clone() for name in names if isinstance(given[name], torch.Tensor)}
     decays = {"mean_decay": 0.9, "square_decay": 0.999, "epsilon": 1e-8}
     try:
-        training.adam(**given, rate=0.01, **decays)
+        steps.adam(**given, rate=0.01, **decays)
     except (*REFUSALS, ArithmeticError):
         return
     gradient = before["gradient"] * float(given["scale"])
     mean = 0.9 * before["mean"] + 0.1 * gradient
     square = 0.999 * before["square"] + 0.001 * gradient.square()
-    steps = given["steps"]
-    step = 0.01 * mean / (1 - 0.9**steps) / ((square / (1 - 0.999**steps)).sqrt() + 1e-8)
+    number = given["steps"]
+    step = 0.01 * mean / (1 - 0.9**number) / ((square / (1 - 0.999**number)).sqrt() + 1e-8)
     assert_close(given["weights"], before["weights"] - step)
 
 
@@ -366,10 +362,9 @@ def test_steps_of_adam(data):
 @pytest.mark.parametrize("bad", [torch.nan, torch.inf])
 def test_what_is_not_finite_in_a_batch_is_named(name, bad):
     model = LSTMHAM(3, 2, cells=4, size=5, hidden=3)
-    parts = (model.memory, model.controller, model.output)
-    sizes = lstm_ham_sizes([parameter for part in parts for parameter in part.parameters()])
     weights = torch.cat([parameter.detach().flatten() for parameter in model.parameters()])
-    engine = training.Gradient(weights, torch.zeros_like(weights), sizes, 1, OPTIONS)
+    vectors = training.Vectors(weights, torch.zeros_like(weights), starts_of(model))
+    engine = training.Gradient(vectors, sizes_of_model(model), 1, OPTIONS)
     given = {
         "inputs": torch.zeros(2, 4, 3), "lengths": torch.tensor([4, 1]), "asked": torch.tensor([3, 2]),
         "targets": torch.zeros(2, 3, 2), "counted": torch.ones(2, 3, dtype=torch.bool), "uniforms": torch.rand(2, 3, 2),

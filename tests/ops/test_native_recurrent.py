@@ -18,8 +18,8 @@ import ham
 from ham.core.errors import InputError
 from ham.models import AttentiveDecoder, EncoderDecoder
 from ham.ops import native
-from ham.ops.native import sequences
-from ham.ops.native.engine import sizes_of_model
+from ham.ops.native.networks import named_parameters, sizes_of_model, starts_of
+from ham.ops.native.training import SequenceGradient, Vectors
 from ham.train.flat import FlatParameters
 from ham.train.gradient import Gradient
 from ham.train.objective import Examples
@@ -264,7 +264,8 @@ def test_nothing_unchecked_reaches_the_engine(name, change, error, message):
     model, flat, examples = trained(AttentiveDecoder)
     given = {part: getattr(examples, part) for part in ("inputs", "lengths", "asked", "targets", "counted")}
     given[name] = change(given[name])
-    engine = sequences.Gradient(flat.weights, flat.gradient, sizes_of_model(model))
+    vectors = Vectors(flat.weights, flat.gradient, starts_of(model))
+    engine = SequenceGradient(vectors, sizes_of_model(model))
     with pytest.raises(error, match=message):
         engine.of(**given)
 
@@ -272,17 +273,17 @@ def test_nothing_unchecked_reaches_the_engine(name, change, error, message):
 def reading(**changes):
     lstm = torch.nn.LSTM(3, 4, bidirectional=True)
     given = {
-        "parameters": list(lstm.parameters()),
+        "parameters": dict(lstm.named_parameters()),
         "rows": torch.randn(5, 6, 3),
         "lengths": torch.tensor([0, 1, 6, 2, 3]),
     }
-    return sequences.read(**(given | changes))
+    return native.read(**(given | changes))
 
 
 def decoding(**changes):
     model = AttentiveDecoder(3, 2, cells=4)
     given = {
-        "parameters": list(model.parameters())[8:],
+        "parameters": named_parameters(model.decoding()),
         "state": torch.randn(5, 2, 4),
         "cell": None,
         "asked": torch.tensor([0, 1, 6, 2, 3]),
@@ -291,7 +292,10 @@ def decoding(**changes):
         "memory": torch.randn(5, 3, 8),
         "lengths": torch.tensor([1, 2, 3, 1, 3]),
     }
-    return sequences.decode(**(given | changes))
+    return native.decode(**(given | changes))
+
+
+WITHOUT_ATTENTION = named_parameters(EncoderDecoder(3, 2, cells=4).decoding())
 
 
 def test_an_example_without_rows_ends_where_it_starts():
@@ -307,15 +311,21 @@ def test_an_example_without_rows_ends_where_it_starts():
 @pytest.mark.parametrize(
     ("call", "changes", "message"),
     [
-        (reading, {"parameters": []}, "4 or, in both directions, 8 parameter tensors, got 0"),
-        (reading, {"rows": torch.ones(5, 6, 2)}, r"lstm weight_ih must have shape \(16, 2\)"),
+        (reading, {"parameters": {}}, "there must be a parameter weight_hh_l0"),
+        (reading, {"rows": torch.ones(5, 6, 2)}, r"weight_ih_l0 must have shape \(16, 2\)"),
         (reading, {"rows": torch.ones(5, 3)}, r"rows must be \[batch, time, bits\]"),
         (reading, {"rows": torch.ones(0, 6, 3)}, "at least one example"),
         (reading, {"rows": torch.full((5, 6, 3), torch.inf)}, "rows must be finite, got inf"),
         (reading, {"rows": torch.ones(5, 6, 3, requires_grad=True)}, "rows get no gradient"),
         (reading, {"lengths": torch.tensor([0, 1, 7, 2, 3])}, "lengths must be between 0 and 6, got 7"),
         (reading, {"lengths": torch.ones(4, dtype=torch.int64)}, r"lengths must have shape \(5,\)"),
-        (decoding, {"parameters": [torch.ones(1)] * 6}, "with a memory has 12 parameter tensors, got 6"),
+        (decoding, {"parameters": {}}, "there must be a parameter output.weight"),
+        (decoding, {"parameters": WITHOUT_ATTENTION}, "there must be a parameter attention.score.weight"),
+        (
+            decoding,
+            {"memory": None, "lengths": None, "cell": torch.ones(5, 2, 4)},
+            "no parameter attention.of_query",
+        ),
         (decoding, {"lengths": None}, "a memory comes with lengths, and without a cell"),
         (decoding, {"cell": torch.ones(5, 2, 4)}, "a memory comes with lengths, and without a cell"),
         (decoding, {"lengths": torch.tensor([0, 2, 3, 1, 3])}, "lengths must be between 1 and 3, got 0"),
@@ -325,7 +335,7 @@ def test_an_example_without_rows_ends_where_it_starts():
         (decoding, {"targets": torch.ones(5, 5, 2)}, r"targets must have shape \(5, 6, 2\)"),
         (decoding, {"state": torch.ones(5, 2, 3)}, r"state must have shape \(5, 2, 4\)"),
         (decoding, {"state": torch.ones(5, 4)}, r"state must be \[batch, directions, cells\]"),
-        (decoding, {"memory": torch.ones(5, 3, 7)}, r"item weight must have shape \(4, 7\)"),
+        (decoding, {"memory": torch.ones(5, 3, 7)}, r"attention.of_state.weight must have shape \(4, 7\)"),
         (decoding, {"targets": torch.full((5, 6, 2), torch.nan)}, "targets must be finite, got nan"),
     ],
 )

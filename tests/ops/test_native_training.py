@@ -20,10 +20,10 @@ from ham.config import Architecture
 from ham.core.errors import InputError
 from ham.models.memory import forced
 from ham.ops import Episode, native
+from ham.ops.native import steps
 from ham.ops.native import training as native_training
-from ham.ops.native.engine import sizes_of_model
-from ham.ops.native.library import loaded
-from ham.ops.native.structures import ObjectiveCall
+from ham.ops.native.library import loaded, structures
+from ham.ops.native.networks import sizes_of_model, starts_of
 from ham.train.adam import Adam
 from ham.train.flat import FlatParameters
 from ham.train.gradient import Gradient, options_of
@@ -116,7 +116,7 @@ class Case:
 
     def native(self):
         """The same by the engine; what it must not read is NaN."""
-        call = ObjectiveCall()
+        call = structures().HamObjective()
         call.batch, call.symbols, call.bits = self.outputs.shape
         _, call.timesteps, call.levels = self.turns.shape
         call.query, call.every = self.queries.shape[-1], self.every
@@ -283,8 +283,7 @@ def test_nothing_unchecked_reaches_the_engine(name, change, error, message):
     given = {part: getattr(examples, part) for part in names} | {"uniforms": uniforms}
     given[name] = change(given[name])
     engine = native_training.Gradient(
-        flat.weights,
-        flat.gradient,
+        native_training.Vectors(flat.weights, flat.gradient, starts_of(model)),
         sizes_of_model(model),
         model.every,
         native_training.Options(**options_of(training)),
@@ -319,6 +318,4 @@ def test_adam_is_its_definition(size):
 def test_adam_refuses_vectors_of_another_length():
     vectors = [torch.zeros(5), torch.zeros(4), torch.zeros(5), torch.zeros(5)]
     with pytest.raises(InputError, match="gradient must have shape"):
-        native_training.adam(
-            *vectors, scale=1.0, rate=0.1, mean_decay=0.9, square_decay=0.999, epsilon=1e-8, steps=1
-        )
+        steps.adam(*vectors, scale=1.0, rate=0.1, mean_decay=0.9, square_decay=0.999, epsilon=1e-8, steps=1)

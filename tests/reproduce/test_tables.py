@@ -26,7 +26,7 @@ def test_a_cell_of_the_table_with_all_its_files(tmp_path, capsys):
     assert (longer["split"], longer["leaves"], longer["examples"]) == ("generalisation", 128, 30)
     assert test["error"] == 100 * test["wrong"] / test["examples"]
     assert "| reverse |" in (tmp_path / "tables.md").read_text()
-    assert r"\texttt{reverse}" in (tmp_path / "tables.tex").read_text()
+    assert "\nreverse & " in (tmp_path / "tables.tex").read_text()
     page = (tmp_path / "index.html").read_text()
     for file in ("error_by_size-reverse.svg", "learning-reverse.svg", "page.html"):
         assert file in page

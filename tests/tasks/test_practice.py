@@ -66,9 +66,33 @@ def test_filling_questions_fill_their_memory_first(name):
     assert_answered_right(task, filling)
 
 
+def test_closer_priorities_are_the_same_questions_on_finer_grids():
+    usual, _ = practise("merge", 400, 32)
+    closer, leaves = practise("merge", 400, 32, closer=1.0)
+    assert leaves == 32
+    assert np.array_equal(usual.targets, closer.targets)
+    assert np.array_equal(usual.inputs[..., 1:], closer.inputs[..., 1:])
+    assert np.array_equal(usual.inputs[..., 0] > 0, closer.inputs[..., 0] > 0)
+    assert 0 <= closer.inputs.min() <= closer.inputs.max() <= 1
+    gaps, fine = (np.diff(np.sort(batch.inputs[batch.lengths == 32, :, 0])) for batch in (usual, closer))
+    assert gaps.min() == pytest.approx(1 / 300, rel=1e-4)
+    assert 1 / 300 / 32 <= fine.min() < 1 / 300 / 16
+    assert 0.1 < np.median(fine / gaps) < 0.3
+    orders = (np.argsort(batch.inputs[..., 0], axis=1, kind="stable") for batch in (usual, closer))
+    assert np.array_equal(*orders)
+
+
+def test_the_share_is_that_of_closer_questions():
+    usual, some = (practise("merge", 1000, 8, closer=share)[0] for share in (0.0, 0.3))
+    moved = (usual.inputs != some.inputs).any((1, 2))
+    assert 0.25 < moved.mean() < 0.35
+
+
 @pytest.mark.parametrize("name", SEQUENCES)
 def test_only_a_data_structure_can_be_filled(name):
-    with pytest.raises(InputError, match=rf"{name} has no option practice\.fills; there are (none|varied)"):
+    with pytest.raises(
+        InputError, match=rf"{name} has no option practice\.fills; there are (none|varied|closer)"
+    ):
         practise(name, 4, 16, fills=0.5)
 
 
@@ -135,14 +159,16 @@ def numbers_of(rows):
 @pytest.mark.parametrize("name", sorted({*SEQUENCES, *STRUCTURES} - {"add"}))
 def test_only_sums_can_be_varied(name):
     with pytest.raises(
-        InputError, match=rf"{name} has no option practice\.varied; there are (none|cramped, fills)"
+        InputError, match=rf"{name} has no option practice\.varied; there are (none|closer|cramped, fills)"
     ):
         practise(name, 4, 16, varied=0.5)
 
 
 @pytest.mark.parametrize("name", SEQUENCES)
 def test_only_a_data_structure_can_be_cramped(name):
-    with pytest.raises(InputError, match=rf"{name} has no option practice\.cramped; there are (none|varied)"):
+    with pytest.raises(
+        InputError, match=rf"{name} has no option practice\.cramped; there are (none|varied|closer)"
+    ):
         practise(name, 4, 16, cramped=0.5)
 
 

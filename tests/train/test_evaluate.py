@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import torch
 
+import ham
 from ham import tasks
 from ham.core.errors import InputError
 from ham.models import LSTMHAM, Model
@@ -142,7 +143,6 @@ def test_an_interval_holds_its_own_error_to_the_last_bit():
 
 
 def test_a_seed_means_the_same_examples_whoever_asks():
-    from ham.cli.evaluate import row
     from ham.reproduce.publish import CARD_SEED, of_seed
     from ham.reproduce.tables import score_of
     from ham.runs import PRETRAINED, load
@@ -150,6 +150,6 @@ def test_a_seed_means_the_same_examples_whoever_asks():
     trained = load("stack")
     for split, leaves in (("test", 32), ("generalisation", 128)):
         in_table, size = score_of(trained, split, examples=6, seed=CARD_SEED)
-        evaluated = row(trained, leaves, None, 6, CARD_SEED)
+        [evaluated] = ham.evaluate(trained, leaves=leaves, examples=6, seed=CARD_SEED)
         assert (size, in_table.loss) == (leaves, evaluated["loss"])
         assert of_seed(PRETRAINED / "stack", 6)[split] == evaluated["error"]

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from ham.cli.view import shipped
 from ham.use.trace import portable
 from ham.view.page import page
+from ham.view.watch import shipped
 
 ARTIFACTS = Path(__file__).parent / "artifacts"
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from ham.cli.view import shipped
 from ham.use.trace import portable
 from ham.view.page import KNOWN, page
+from ham.view.watch import shipped
 
 from .conftest import ARTIFACTS
 
@@ -241,7 +241,7 @@ def test_the_tree_is_walked_by_keyboard_and_tells_its_numbers(open_page, best_ad
     assert tip.is_hidden()
     assert opened.locator(".node[tabindex='0']").count() == 1
     opened.locator(".node[data-node='9']").hover()
-    assert "Leaf 2, 3:9" in tip.inner_text()
+    assert "Leaf 1, 3:9" in tip.inner_text()
     for node in opened.locator(".node").all():
         assert node.get_attribute("aria-label")
 

@@ -17,6 +17,7 @@ import ham
 from ham.bench.timing import Job
 from ham.bench.work import BATCH, RATE, SETTINGS, Trainer, Work
 from ham.core.errors import InputError
+from ham.core.install import install
 
 NEEDS_REPOSITORY = "needs benchmarks/ of ham's repository, from which ham is not running"
 
@@ -32,7 +33,7 @@ def jax_peer() -> tuple[ModuleType | None, str]:
     if (folder := benchmarks()) is None:
         return None, NEEDS_REPOSITORY
     if importlib.util.find_spec("jax") is None:
-        return None, "JAX is not installed; pip install 'ham-memory[bench]' brings it"
+        return None, f"JAX is not installed; {install('bench')} brings it"
     # One thread, as everybody else; it must be said before XLA starts.
     os.environ.setdefault("XLA_FLAGS", "--xla_cpu_multi_thread_eigen=false")
     os.environ.setdefault("JAX_PLATFORMS", "cpu")

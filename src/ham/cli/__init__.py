@@ -10,6 +10,7 @@ Exit codes: 0 done; 1 the command's own answer is no (`ham solve`: the oracle di
 
 from __future__ import annotations
 
+import codecs
 import importlib
 import io
 import os
@@ -21,8 +22,11 @@ from typing import Any
 
 from ham.cli.interrupt import prompt
 from ham.core.errors import InputError
-from ham.core.text import one_line
+from ham.core.text import meant, one_line
 
+IN_ASCII = {"→": "->", "…": "...", "–": "-", "—": "-", "─": "-", "×": "x", "·": "*", "√": "v", "’": "'"}
+IN_ASCII |= {"Θ": "Theta", "α": "alpha", "η": "eta", "µ": "u"}
+"""How a terminal is told what it has no character for."""
 OUT_OF_MEMORY = re.compile("allocate memory|out of memory|bad_alloc")
 """What PyTorch says, in errors that have no type of their own."""
 
@@ -92,12 +96,20 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _prepare_streams() -> None:
-    """Streams that were closed lead nowhere, and what a terminal cannot show is a question mark there."""
+    """Streams that were closed lead nowhere, and what a terminal cannot show is put in ASCII for it."""
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
             setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115
-    if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="replace")
+    codecs.register_error("in-ascii", _in_ascii)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="in-ascii")
+
+
+def _in_ascii(error: UnicodeError) -> tuple[str, int]:
+    """What stands for characters that an encoding does not have."""
+    assert isinstance(error, UnicodeEncodeError)
+    return "".join(IN_ASCII.get(char, "?") for char in error.object[error.start : error.end]), error.end
 
 
 def _drop_output() -> None:
@@ -119,7 +131,7 @@ def _run(argv: list[str]) -> int:
         print(f"ham {__version__}")
         return 0
     if name not in COMMANDS:
-        raise InputError(f"no command is named {name!r}{_meant(name)}; see ham --help")
+        raise InputError(f"no command is named {name!r}{meant(name, COMMANDS)}; see ham --help")
     command = COMMANDS[name]
     function = command.load()
     if not command.raw:
@@ -144,13 +156,6 @@ def overview() -> str:
             "ham COMMAND --help tells its arguments; ham --version the version.",
         ]
     )
-
-
-def _meant(name: str) -> str:
-    import difflib
-
-    close = difflib.get_close_matches(name, COMMANDS, 1)
-    return f" (did you mean {close[0]}?)" if close else ""
 
 
 __all__ = ["COMMANDS", "Command", "main", "overview"]

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-import json as json_text
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
 from ham.cli.arguments import optional
+from ham.cli.tables import TABLE, Forms, Table
 from ham.core.errors import InputError
-from ham.core.files import write_whole
+from ham.core.files import require_room
 
 
 def bench(
     *,
     quick: bool = False,
     sizes: Annotated[tuple[int, ...] | None, optional("N ...")] = None,
-    json: Annotated[Path | None, optional("FILE")] = None,
+    form: Forms = TABLE,
     out: Annotated[Path | None, optional("DIR")] = None,
 ) -> None:
     """Measure the engine's speed beside plain PyTorch, torch.compile, JAX and softmax attention.
@@ -24,7 +25,6 @@ def bench(
     Args:
         quick: measure only what the ratios need, in less than a minute.
         sizes: leaves at which training steps are timed; 4 to 128 by default.
-        json: write the ratios and all times to this file.
         out: folder for performance.md and performance.svg; by default docs of ham's repository,
             unless only a part is measured.
     """
@@ -34,9 +34,8 @@ def bench(
         raise InputError("--sizes needs at least one number of leaves, such as --sizes 32")
     for leaves in sizes or ():
         depth_of(leaves)
-    for file in (json, out):
-        if file is not None and not file.absolute().parent.is_dir():
-            raise InputError(f"there is no folder {file.absolute().parent} for {file.name}")
+    if out is not None:
+        require_room(out, folder=True)
 
     from ham import bench as library
     from ham.bench.peers import benchmarks
@@ -47,12 +46,14 @@ def bench(
         plan = replace(plan, sizes=sizes)
     prepare(None, None)
     found = library.measure(plan)
-    print(library.markdown(found))
-    if json is not None:
-        write_whole(json, (json_text.dumps(library.as_json(found), indent=2) + "\n").encode())
-        print(f"\nwrote {json}")
+    if form.for_a_person:
+        print(library.markdown(found))
+    else:
+        records = [{"ratio": name, "measured": value} for name, value in library.ratios(found).items()]
+        rows = [tuple(map(str, record.values())) for record in records]
+        form.show([Table(("ratio", "measured"), rows, right=("measured",))], records, library.as_json(found))
     if out is None and plan == library.FULL and (folder := benchmarks()) is not None:
         out = folder.parent / "docs"
     if out is not None:
         for file in library.write_report(found, out):
-            print(f"wrote {file}")
+            print(f"wrote {file}", file=sys.stderr)

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-import json as json_text
 import os
 import platform
+import textwrap
 import time
 from contextlib import closing
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from ham.cli import engine
+from ham.cli.tables import TABLE, Forms, Table
+
+WHOLE_WORDS: Any = {"break_long_words": False, "break_on_hyphens": False}
 LEAVES = 32
 SECONDS = 1.5
 """For each engine; with the build in the cache the whole check stays under ten."""
@@ -17,21 +21,25 @@ BATCHES = {"native": 100, "reference": 5}
 """Batches between two looks at the clock."""
 
 
-def doctor(*, json: bool = False, speed: bool = True) -> None:
+def doctor(*, no_speed: bool = False, form: Forms = TABLE) -> None:
     """Show what this installation runs on, and how fast.
 
     Args:
-        json: print JSON instead.
-        speed: measure training batches a second with each engine.
+        no_speed: leave out the speed check, training batches a second with each engine.
     """
+    engine.listen()
     found = facts()
-    if speed:
+    if not no_speed:
         found |= speeds()
-    if json:
-        print(json_text.dumps(found, indent=2))
+    if form.for_a_person:
+        for name, value in found.items():
+            lead = f"{name.replace('_', ' '):28}"
+            print(
+                textwrap.fill(str(value), 80, initial_indent=lead, subsequent_indent=" " * 28, **WHOLE_WORDS)
+            )
         return
-    for name, value in found.items():
-        print(f"{name.replace('_', ' '):28}{value}")
+    table = Table(("what", "here"), [(name.replace("_", " "), str(value)) for name, value in found.items()])
+    form.show([table], [{"what": name, "here": value} for name, value in found.items()], found)
 
 
 def facts() -> dict[str, Any]:
@@ -80,22 +88,22 @@ def speeds() -> dict[str, float]:
     found = {}
     torch.set_num_threads(1)
     try:
-        for engine in ("native", "reference") if native.available() else ("reference",):
-            ops.set_backend(engine)
-            found[f"{engine}_batches_a_second"] = round(_batches_a_second(engine), 1)
+        for name in ("native", "reference") if native.available() else ("reference",):
+            ops.set_backend(name)
+            found[f"{name}_batches_a_second"] = round(_batches_a_second(name), 1)
     finally:
         ops.set_backend(asked)
         torch.set_num_threads(threads)
     return found
 
 
-def _batches_a_second(engine: str) -> float:
+def _batches_a_second(backend: str) -> float:
     """Train for a few seconds, as `ham train` would."""
     from ham.config import Data, Run, Schedule
     from ham.runs import RunFolder
     from ham.train.loop import Epoch, train
 
-    batches = BATCHES[engine]
+    batches = BATCHES[backend]
     data = Data(start=LEAVES, leaves=LEAVES, mix=0.0, batches=batches, validation=1)
     run = Run("sort", data=data, schedule=Schedule(epochs=10_000, patience=10_000))
     with TemporaryDirectory() as path:

@@ -27,16 +27,21 @@ def prepare(backend: Backend, threads: int | None) -> None:
 
     if threads is not None and not 1 <= threads <= MOST_THREADS:
         raise InputError(f"threads must lie in 1 … {MOST_THREADS:,}, got {threads:,}")
+    listen()
+    if backend is not None:
+        ops.set_backend(backend)
+    ops.backend()
+    torch.set_num_threads(threads or THREADS)
+
+
+def listen() -> None:
+    """Print what is worth knowing of what happens, a line each, on standard error."""
     logger = logging.getLogger("ham")
     if not logger.handlers:
         handler = logging.StreamHandler()
         handler.setFormatter(_OneLine("%(message)s"))
         logger.addHandler(handler)
         logger.setLevel(logging.INFO)
-    if backend is not None:
-        ops.set_backend(backend)
-    ops.backend()
-    torch.set_num_threads(threads or THREADS)
 
 
 def announce() -> None:

@@ -7,7 +7,10 @@ from typing import Annotated, Any
 
 from tyro.conf import arg
 
+from ham.cli import engine
+from ham.cli.arguments import Backend, Threads, optional
 from ham.core.errors import InputError
+from ham.core.files import require_room
 from ham.core.text import visible
 
 SEED = 0
@@ -15,17 +18,21 @@ SEED = 0
 
 
 def plot(
-    runs: Annotated[tuple[Path, ...], arg(metavar="RUN_DIR...")],
+    runs: Annotated[tuple[Path, ...], optional("RUN_DIR ...")] = (),
     /,
     *,
-    out: Path = Path("plots"),
-    sizes: tuple[int, ...] = (4, 8, 16, 32, 64, 128),
+    task: Annotated[str | None, optional("FILE.PY:CLASS")] = None,
+    out: Annotated[Path, arg(metavar="DIR")] = Path("plots"),
+    sizes: Annotated[tuple[int, ...], arg(metavar="N [N ...]")] = (4, 8, 16, 32, 64, 128),
     examples: int = 500,
+    backend: Backend = None,
+    threads: Threads = engine.THREADS,
 ) -> None:
     """Plot learning curves, decision entropy and error by length, as PNG and SVG.
 
     Args:
         runs: folders of runs; several are drawn side by side.
+        task: of runs whose task is in a file, where that is; runs that file's code.
         out: folder to write into.
         sizes: sizes of memory (leaves) at which the error is measured.
         examples: fresh examples at each size.
@@ -37,6 +44,8 @@ def plot(
         raise InputError(f"examples must be at least 1, got {examples}")
     if not runs:
         raise InputError("give at least one run's folder: ham plot RUN_DIR")
+    require_room(out, folder=True)
+    engine.prepare(backend, threads)
     folders = {name: RunFolder(path) for name, path in zip(_names(runs), runs, strict=True)}
     records = {name: folder.metrics() for name, folder in folders.items()}
     for name, folder in folders.items():
@@ -44,7 +53,7 @@ def plot(
         if not records[name]:
             raise InputError(f"{folder.path} has no finished epoch to plot")
     trained_on = {name: folder.run().data.leaves for name, folder in folders.items()}
-    errors = {name: measured(folder.path, sizes, examples) for name, folder in folders.items()}
+    errors = {name: measured(folder.path, task, sizes, examples) for name, folder in folders.items()}
     figures = {
         "learning": plots.learning(records),
         "entropy": plots.entropy(records),
@@ -55,16 +64,13 @@ def plot(
             print(visible(path))
 
 
-def measured(path: Path, sizes: tuple[int, ...], examples: int) -> list[Any]:
+def measured(path: Path, task: str | None, sizes: tuple[int, ...], examples: int) -> list[Any]:
     """Error of a run's best weights at each size of memory, on fresh examples of the paper's lengths."""
-    import torch
-
     from ham.runs import load
     from ham.train.evaluate import evaluate_at
     from ham.view.plots import Measured
 
-    torch.set_num_threads(1)
-    trained = load(path)
+    trained = load(path, task)
     points = []
     for leaves in sorted(set(sizes)):
         score = evaluate_at(trained, leaves, examples=examples, seed=SEED)

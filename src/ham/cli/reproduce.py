@@ -5,13 +5,21 @@ from __future__ import annotations
 import importlib.util
 import os
 import re
+import sys
 from collections.abc import Sequence
+from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
+from tyro.conf import arg
+
 from ham.cli import engine
 from ham.cli.arguments import Backend, optional
+from ham.cli.tables import TABLE, Form, Forms, Table
 from ham.core.errors import InputError
+from ham.core.files import require_room
+from ham.core.install import install
 from ham.core.text import visible
 from ham.models.kinds import KINDS
 
@@ -40,7 +48,8 @@ def reproduce(
     document: Annotated[Path | None, optional("FILE")] = None,
     examples: int = 2500,
     seed: Annotated[int | None, optional("INT")] = None,
-    out: Path = Path("reproduction"),
+    out: Annotated[Path, arg(metavar="DIR")] = Path("reproduction"),
+    form: Forms = TABLE,
     backend: Backend = None,
     threads: Annotated[int | None, optional("INT")] = None,
 ) -> None:
@@ -61,17 +70,19 @@ def reproduce(
         examples: questions for each cell; the paper's number by default.
         seed: of the questions; by default a new one each time, which is printed.
         out: folder for the files.
-        backend: engine to run on; by default $HAM_BACKEND, or auto.
         threads: threads to run on, or with --train runs side by side; by default one for each core.
     """
-    from ham.cli import terminal
-    from ham.cli.evaluate import chosen_seed
     from ham.reproduce import tables
+    from ham.train.progress import counting
+    from ham.use.evaluate import chosen_seed
 
+    require_room(out, folder=True)
+    if document is not None:
+        require_room(document)
     cores = threads or os.cpu_count() or 1
     engine.prepare(backend, cores)
     if figure:
-        _figure(out)
+        _figure(out, form)
         return
     if document is not None and train:
         raise InputError("--document is about the shipped models, which --train does not use")
@@ -80,7 +91,7 @@ def reproduce(
     seed = chosen_seed(seed)
     found: list[tables.Cell] = []
     missing: set[str] = set()
-    with terminal.counting("cells", len(pairs) * len(tables.SPLITS)) as count:
+    with counting("cells", len(pairs) * len(tables.SPLITS)) as count:
         for name, _, cell in tables.cells(pairs, models, examples=examples, seed=seed):
             if cell is None:
                 missing.add(name)
@@ -94,38 +105,41 @@ def reproduce(
         f"Errors in percent of whole sequences, with their 95% interval, on {examples:,} fresh examples a cell "
         f"(seed {seed})."
     )
-    print(f"{note}\n")
     texts = tables.texts(found, costs)
-    for title, columns, rows in texts:
-        terminal.table((title, *columns), rows)
-        print()
+    form.show(
+        [Table((title, *columns), rows) for title, columns, rows in texts],
+        [asdict(cell) for cell in found],
+        tables.results(found, costs, seed),
+        f"{note}\n",
+    )
+    say = print if form.for_a_person else partial(print, file=sys.stderr)
     if missing:
-        print(f"Not shipped yet: {', '.join(sorted(missing))}.")
+        say(f"Not shipped yet: {', '.join(sorted(missing))}.")
     tables.write(out, found, costs, seed)
-    print(f"Written to {visible(out)}: tables.md, tables.tex, results.json.")
+    say(f"\nWritten to {visible(out)}: tables.md, tables.tex, results.json.")
     if importlib.util.find_spec("matplotlib") is None:
-        print("Plots and the page need matplotlib: pip install 'ham-memory[view]'.")
+        say(f"Plots and the page need matplotlib: {install('view')}")
     else:
-        with terminal.counting("sizes", len(found) // len(tables.SPLITS)) as count:
+        with counting("sizes", len(found) // len(tables.SPLITS)) as count:
             report = tables.write_report(out, found, texts, models, note, seed, count)
-        print(f"To look at: {visible(report)}")
+        say(f"To look at: {visible(report)}")
     if document is not None:
         from ham.reproduce.document import write_document
 
-        with terminal.counting("lengths", len(pairs)) as count:
+        with counting("lengths", len(pairs)) as count:
             write_document(document, pairs, texts, note, seed, count)
-        print(f"All results: {visible(document)}")
+        say(f"All results: {visible(document)}")
 
 
 def _complexity() -> list[Cost]:
     import torch
 
-    from ham.cli import terminal
     from ham.reproduce import complexity
+    from ham.train.progress import counting
 
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
-    with terminal.counting("complexity", len(complexity.PAPER)) as count:
+    with counting("complexity", len(complexity.PAPER)) as count:
         costs = []
         for cost in complexity.measured():
             costs.append(cost)
@@ -134,19 +148,20 @@ def _complexity() -> list[Cost]:
     return costs
 
 
-def _figure(out: Path) -> None:
+def _figure(out: Path, form: Form) -> None:
     from ham.cli import terminal
     from ham.reproduce import tables
 
     out.mkdir(parents=True, exist_ok=True)
     figure = tables.analysis(out)
     verdicts = figure.finding.by_node, figure.finding.sign_alone, figure.finding.guessing
-    print(f"{figure.caption}\n")
-    terminal.table(
-        ("node", "right side told by the coordinate", "by its sign alone", "by guessing"),
-        [(str(node), *(terminal.percent(100 * by[node]) for by in verdicts)) for node in verdicts[0]],
-    )
-    print(f"\nWritten to {visible(out)}: analysis.png, analysis.svg.")
+    columns = ("node", "side told by the coordinate", "by its sign alone", "by guessing")
+    shares = [(node, *(by[node] for by in verdicts)) for node in verdicts[0]]
+    rows = [(str(node), *(terminal.percent(100 * share) for share in its)) for node, *its in shares]
+    records = [dict(zip(columns, row, strict=True)) for row in shares]
+    form.show([Table(columns, rows, right=columns)], records, note=f"{figure.caption}\n")
+    said = f"Written to {visible(out)}: analysis.png, analysis.svg."
+    print(f"\n{said}" if form.for_a_person else said, file=None if form.for_a_person else sys.stderr)
 
 
 def _trained(pairs: Sequence[tuple[str, str]], seeds: int, folder: Path, workers: int) -> dict[str, Path]:
@@ -155,6 +170,7 @@ def _trained(pairs: Sequence[tuple[str, str]], seeds: int, folder: Path, workers
     from ham.reproduce import retrain
     from ham.reproduce.tables import recipe_of
     from ham.runs import RunFolder
+    from ham.train.progress import counting
 
     if not 1 <= seeds <= MOST_SEEDS:
         raise InputError(f"seeds must lie in 1 … {MOST_SEEDS:,}, got {seeds:,}")
@@ -166,7 +182,7 @@ def _trained(pairs: Sequence[tuple[str, str]], seeds: int, folder: Path, workers
         print(f"{there}, {workers} at a time: about {_time(seconds)}.")
         if unknown:
             print(f"Not counted, for want of a log: {', '.join(unknown)}.")
-        with terminal.counting("runs", len(todo)) as count:
+        with counting("runs", len(todo)) as count:
             for job, took in retrain.train_all(todo, workers):
                 kept = RunFolder(job.path).kept()
                 error = terminal.percent(kept["error"])

@@ -10,10 +10,12 @@ from pathlib import Path
 from typing import Any
 
 from ham import ops, tasks
+from ham.cli.arguments import Backend
+from ham.cli.engine import listen
+from ham.cli.tables import Form, Table
 from ham.core.errors import InputError
-from ham.core.files import read_text
+from ham.core.files import read_json, read_text, require_room
 from ham.core.text import shell_word, visible
-from ham.ops import Backend
 from ham.runs import RunFolder
 from ham.search import engine, report, screen
 from ham.search import space as spaces
@@ -28,7 +30,7 @@ def resume_search(
     trials: int | None,
     success: float | None,
     resources: Resources,
-    json: bool = False,
+    form: Form,
     sweep: bool = False,
 ) -> int:
     for name, value in given.items():
@@ -52,26 +54,31 @@ def resume_search(
         plan = replace(plan, trials=trials)
     if success is not None:
         plan = replace(plan, success=success)
-    return run_search(folder, plan, resources, new=False, json=json)
+    return run_search(folder, plan, resources, form, new=False)
 
 
-def run_search(
-    folder: SearchFolder, plan: Plan, resources: Resources, *, new: bool, json: bool = False
-) -> int:
+def run_search(folder: SearchFolder, plan: Plan, resources: Resources, form: Form, *, new: bool) -> int:
     """Run a search to its end, or until it is stopped, and report."""
     plan.check()
     if new:
         folder.refuse_if_taken()
-    stopped = False
+        require_room(folder.path, folder=True)
+    stopped, begun = False, not new
     if new or not all(outcome.ended for outcome in outcomes(folder, plan)):
-        with engine.connected(resources):
-            if new:
-                folder.begin(plan)
-            stopped = _follow(folder, plan, resources)
+        try:
+            with engine.connected(resources):
+                if new:
+                    folder.begin(plan)
+                    begun = True
+                _follow(folder, plan, resources)
+        except KeyboardInterrupt:
+            if not begun:
+                raise
+            stopped = True
     folder.write_plan(plan)
     found = outcomes(folder, plan)
     report.write(folder, plan, found)
-    _print(folder, plan, found, json)
+    _print(folder, plan, found, form)
     if not all(outcome.ended for outcome in found):
         # Code in a file is only run for who names the file, each time anew.
         task = shell_word(plan.base.task) if ".py:" in plan.base.task else ""
@@ -85,30 +92,25 @@ def run_search(
     return 0 if ranked(found) else 1
 
 
-def _follow(folder: SearchFolder, plan: Plan, resources: Resources) -> bool:
-    """Run what is left of a search while it is shown; whether it was interrupted."""
+def _follow(folder: SearchFolder, plan: Plan, resources: Resources) -> None:
+    """Run what is left of a search while it is shown."""
     with RunFolder(folder.path).locked():
         folder.write_plan(plan)
-        try:
-            with screen.shown(plan, outcomes(folder, plan), resources.hours) as board:
-                engine.run(folder, plan, resources, board)
-        except KeyboardInterrupt:
-            print("ham: stopping; Ray ends its workers, which takes some seconds", file=sys.stderr)
-            return True
-    return False
+        with screen.shown(plan, outcomes(folder, plan), resources.hours) as board:
+            engine.run(folder, plan, resources, board)
 
 
-def _print(folder: SearchFolder, plan: Plan, found: Sequence[Outcome], json: bool) -> None:
+def _print(folder: SearchFolder, plan: Plan, found: Sequence[Outcome], form: Form) -> None:
+    results = read_json(read_text(folder.path / report.RESULTS), report.RESULTS)
+    shown = found if plan.sweep else ranked(found)[: report.MOST_SHOWN]
+    columns = ("seed" if plan.sweep else "trial", *report.COLUMNS)
+    table = Table(columns, map(report.cells, shown), right=(columns[0], *report.COLUMNS[1:]))
+    form.show([table] if shown else [], results["trials"], results)
+    if not form.for_a_person:
+        return
     from ham.cli import terminal
 
-    if json:
-        print(read_text(folder.path / report.RESULTS), end="")
-        return
-    shown = found if plan.sweep else ranked(found)[: report.MOST_SHOWN]
-    if shown:
-        columns = ("seed" if plan.sweep else "trial", *report.COLUMNS)
-        terminal.table(columns, map(report.cells, shown), right=(columns[0], *report.COLUMNS[1:]))
-    print(report.in_words(plan, found))
+    terminal.paragraph(report.in_words(plan, found))
     if not plan.sweep and ranked(found):
         print(f"train the best again with: ham train --recipe {shell_word(folder.path / report.BEST)}")
     print(f"report: {visible(folder.path / ('sweep.md' if plan.sweep else 'search.md'))}")
@@ -127,7 +129,8 @@ def given_settings(path: Path | None, flags: tuple[str, ...]) -> dict[str, Any]:
     return from_file | spaces.from_flags(flags)
 
 
-def engine_for_all(backend: Backend | None) -> str:
+def engine_for_all(backend: Backend) -> str:
+    listen()
     if backend is not None:
         ops.set_backend(backend)
     return engine.on_this_machine(ops.backend())

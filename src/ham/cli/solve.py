@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from tyro.conf import arg
 
-from ham import tasks
 from ham.cli import engine
-from ham.cli.arguments import Backend, optional
+from ham.cli.arguments import Backend, Threads, optional
+from ham.cli.chosen import chosen
 from ham.core.errors import InputError
 from ham.core.files import read_json
 from ham.tasks import Task
@@ -32,45 +32,43 @@ LEAVES_AT_ONCE = 1 << 17
 
 
 def solve(
-    task: Annotated[str, arg(metavar="TASK")],
+    what: Annotated[str, arg(metavar="TASK_OR_MODEL")],
     question: Annotated[str | None, optional("INPUT")] = None,
     /,
     *,
     file: Annotated[str | None, optional("FILE")] = None,
     format: Annotated[Format | None, optional("{lines,csv}")] = None,
     model: Annotated[str | None, optional("NAME_OR_DIR")] = None,
+    task: Annotated[str | None, optional("FILE.PY:CLASS")] = None,
     leaves: Annotated[int | None, optional("N")] = None,
     json: bool = False,
     backend: Backend = None,
-    threads: int = engine.THREADS,
+    threads: Threads = engine.THREADS,
 ) -> int:
     """Let a trained model answer your own questions, and say whether the oracle agrees.
 
     Exit code 0 if every answer is right, 1 if any is wrong, 2 if a question cannot be read.
 
     Args:
-        task: what to solve; see ham tasks.
+        what: a task (see ham tasks), which its shipped model is to solve, or a model: a run's folder, a checkpoint,
+            a shipped one's name.
         question: the question as a person would type it, such as "7:1 3:9 7:2" for sort.
         file: read questions from this file instead, one a line; - is standard input.
         format: of the file. lines: JSON (a list, or text in quotes) or text as typed. csv: the
             words of a question in cells. By default csv for names that end in .csv.
-        model: a run's folder, a checkpoint, or a shipped model; by default the one named as the task.
+        model: of a task, another model than the shipped one.
+        task: of a model whose task is in a file, where that is; runs that file's code.
         leaves: size of the memory; by default the smallest that holds the question.
         json: print a JSON object a line.
-        backend: engine to run on; by default $HAM_BACKEND, or auto.
-        threads: threads to run on.
     """
     if (question is None) == (file is None):
         raise InputError("give either a question or --file, as in: ham solve sort '7:1 3:9 7:2'")
-    from ham import runs
     from ham.use.solve import solve_all
 
     engine.prepare(backend, threads)
-    judge = tasks.get(task)
+    trained = chosen(what, model, task)
+    judge = trained.task
     given = iter([_read(judge, question, "")]) if file is None else _questions(judge, file, format)
-    trained = runs.load(model or judge.name, task if ".py:" in task else None)
-    if trained.task.name != judge.name:
-        raise InputError(f"{model} was trained on {trained.task.name}, not on {judge.name}")
     right = asked = 0
     for questions in _batches(given):
         for answer in solve_all(trained, questions, leaves=leaves):

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import json as json_text
 from typing import Annotated
 
 from tyro.conf import arg
 
 from ham.cli import engine
-from ham.cli.arguments import Backend, optional
-from ham.cli.evaluate import chosen_seed
-from ham.core.errors import InputError
+from ham.cli.arguments import Backend, Threads, optional
+from ham.cli.tables import TABLE, Forms, Table
 
 
 def stress(
@@ -18,12 +16,12 @@ def stress(
     /,
     *,
     task: Annotated[str | None, optional("TASK")] = None,
-    leaves: Annotated[tuple[int, ...], optional("N [N ...]")] = (32, 128, 1024),
+    leaves: Annotated[tuple[int, ...], arg(metavar="N [N ...]")] = (32, 128, 1024),
     examples: int = 100,
     seed: Annotated[int | None, optional("INT")] = None,
-    json: bool = False,
+    form: Forms = TABLE,
     backend: Backend = None,
-    threads: int = engine.THREADS,
+    threads: Threads = engine.THREADS,
 ) -> None:
     """Count the wrong answers of a trained model to hard questions, family by family.
 
@@ -35,56 +33,25 @@ def stress(
         leaves: sizes of the memory, powers of two.
         examples: questions of each family for each size.
         seed: of the questions; by default a new one each time, which is printed.
-        json: print JSON instead of a table.
-        backend: engine to run on; by default $HAM_BACKEND, or auto.
-        threads: threads to run on.
     """
-    from ham import runs
-    from ham.cli import terminal
-    from ham.core.seeds import Purpose, generator
     from ham.use.stress import stress as stressed
 
     engine.prepare(backend, threads)
-    trained = runs.load(model, task)
-    seed = chosen_seed(seed)
-    if seed < 0:
-        raise InputError(f"seed must not be negative, got {seed}")
-    if not trained.task.hard_cases():
-        raise InputError(f"{trained.task.name} names no hard cases (Task.hard_cases)")
     engine.announce()
-    by_size = [
-        stressed(
-            trained.model,
-            trained.task,
-            leaves=size,
-            examples=examples,
-            rng=generator(Purpose.TEST, seed, size),
-        )
-        for size in leaves
-    ]
-    if json:
-        rows = [
-            {
-                "family": one.case.name,
-                "practised": one.case.practised,
-                "leaves": one.leaves,
-                "examples": one.examples,
-                "wrong": one.wrong,
-            }
-            for each in by_size
-            for one in each
-        ]
-        print(
-            json_text.dumps({"model": model, "task": trained.task.name, "seed": seed, "rows": rows}, indent=2)
-        )
-        return
-    print(f"{trained.task.name}, test seed {seed}: wrong of {examples} questions each")
+    rows = stressed(model, task=task, leaves=leaves, examples=examples, seed=seed)
+    about = {name: rows[0][name] for name in ("task", "seed")}
     columns = ("family", *(f"{size:,} leaves" for size in leaves))
+    families = dict.fromkeys((row["family"], row["practised"]) for row in rows)
     cells = [
         (
-            f"{family[0].case.name}{' *' if family[0].case.practised else ''}",
-            *(str(one.wrong) for one in family),
+            f"{name}{' *' if practised else ''}",
+            *(str(row["wrong"]) for row in rows if row["family"] == name),
         )
-        for family in zip(*by_size, strict=True)
+        for name, practised in families
     ]
-    terminal.table(columns, cells, right=columns[1:])
+    form.show(
+        [Table(columns, cells, right=columns[1:])],
+        [{"model": model, **row} for row in rows],
+        {"model": model, **about, "rows": rows},
+        f"{about['task']}, test seed {about['seed']}: wrong of {examples} questions each",
+    )

@@ -10,36 +10,36 @@ from typing import Annotated
 from tyro.conf import UseAppendAction, arg
 
 from ham import recipes, tasks
+from ham.cli.arguments import Backend, optional, rare
 from ham.cli.search import engine_for_all, file_name, given_settings, known_task, resume_search, run_search
+from ham.cli.tables import TABLE, Forms
 from ham.config import Run
 from ham.core.errors import InputError
-from ham.core.files import read_text
-from ham.ops import Backend
 from ham.search import space as spaces
 from ham.search.engine import Resources
 from ham.search.plan import Plan, SearchFolder, require_trials
 
 
 def sweep(
-    recipe: Annotated[str | None, arg(metavar="RECIPE")] = None,
+    recipe: Annotated[str | None, optional("RECIPE")] = None,
     /,
     *,
     seeds: Annotated[str, arg(metavar="A:B")] = "0:10",
-    hours: Annotated[float | None, arg(metavar="H")] = None,
+    hours: Annotated[float | None, optional("H")] = None,
     set: Annotated[UseAppendAction[tuple[str, ...]], arg(metavar="NAME=VALUE")] = (),
-    out: Annotated[Path | None, arg(metavar="DIR")] = None,
-    resume: Annotated[Path | None, arg(metavar="DIR")] = None,
-    address: Annotated[str | None, arg(metavar="auto|HOST:PORT")] = None,
-    workers: Annotated[int | None, arg(metavar="INT")] = None,
-    cores: int = 1,
-    success: Annotated[float | None, arg(metavar="PERCENT")] = None,
-    json: bool = False,
-    task: Annotated[str | None, arg(metavar="FILE.PY:CLASS")] = None,
-    backend: Annotated[Backend | None, arg(metavar="{auto,native,reference}")] = None,
+    out: Annotated[Path | None, optional("DIR")] = None,
+    resume: Annotated[Path | None, optional("DIR")] = None,
+    address: Annotated[str | None, optional("auto|HOST:PORT"), rare] = None,
+    workers: Annotated[int | None, optional("INT"), rare] = None,
+    cores: Annotated[int, rare] = 1,
+    success: Annotated[float | None, optional("PERCENT"), rare] = None,
+    task: Annotated[str | None, optional("FILE.PY:CLASS")] = None,
+    form: Forms = TABLE,
+    backend: Annotated[Backend, rare] = None,
 ) -> int:
     """Train one recipe from several seeds; success rate, mean, best and worst error.
 
-    Needs Ray: pip install 'ham-memory[tune]'. Leaves sweep.md, results.json and every seed's run.
+    Needs Ray, which the extra tune installs. Leaves sweep.md, results.json and every seed's run.
 
     Args:
         recipe: a recipe's name (those of the tasks), or a file: a best.json, a run's config.json.
@@ -52,14 +52,12 @@ def sweep(
         workers: seeds at a time, by default as many as there are cores.
         cores: cores for each seed.
         success: percent of validation error on the last tree that counts as success, 1 by default.
-        json: print the results as JSON instead of a table.
         task: of a recipe in a file whose task is in a file too, where that is; runs that file's code.
-        backend: engine of all seeds; by default $HAM_BACKEND, or auto.
     """
     resources = Resources(address, workers, cores, hours)
     if resume is not None:
         given = {"RECIPE": recipe, "--set": set or None, "--out": out, "--backend": backend}
-        return resume_search(resume, given, task, None, success, resources, json, sweep=True)
+        return resume_search(resume, given, task, None, success, resources, form, sweep=True)
     if recipe is None:
         raise InputError(f"name a recipe, as in: ham sweep sort; there are {', '.join(recipes.names())}")
     base = _recipe(recipe, task)
@@ -79,16 +77,13 @@ def sweep(
     )
     name = file_name(recipe if recipe in recipes.names() else base.task)
     folder = SearchFolder(out or Path("runs") / f"sweep-{name}")
-    return run_search(folder, plan, resources, new=True, json=json)
+    return run_search(folder, plan, resources, form=form, new=True)
 
 
 def _recipe(name: str, task: str | None) -> Run:
+    run = recipes.read(name)
     if name in recipes.names():
-        return recipes.get(name)
-    path = Path(name)
-    if not path.is_file():
-        raise InputError(f"{name} is neither a recipe ({', '.join(recipes.names())}) nor a file")
-    run = Run.from_json(read_text(path), name)
+        return run
     return replace(run, task=known_task(tasks.named(run.task, task, name)))
 
 

@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 from ham import tasks as all_tasks
+from ham.cli.tables import TABLE, Forms, Table
 
 
-def tasks() -> None:
+def tasks(*, form: Forms = TABLE) -> None:
     """List the tasks that can be named: the paper's, and those of installed packages."""
-    from ham.cli import terminal
-
-    rows = []
-    for name in all_tasks.names():
-        task = all_tasks.get(name)
-        rows.append((task.name, task.summary, str(task.features), str(task.bits), task.example))
-    terminal.table(("task", "what", "input", "output", "example"), rows, right=("input", "output"))
+    found = [all_tasks.get(name) for name in all_tasks.names()]
+    records = [
+        {
+            "task": task.name,
+            "what": task.summary,
+            "input": task.features,
+            "output": task.bits,
+            "example": task.example,
+        }
+        for task in found
+    ]
+    rows = [tuple(map(str, record.values())) for record in records]
+    form.show([Table(tuple(records[0]), rows, right=("input", "output"))], records)

@@ -3,28 +3,23 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Iterator
-from contextlib import closing
-from dataclasses import asdict, dataclass, fields, is_dataclass, replace
+from dataclasses import dataclass, fields, is_dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
-from tyro.conf import FlagCreatePairsOff, Positional, Suppress, arg
+from tyro.conf import Positional, Suppress, arg
 
 from ham import recipes, tasks
-from ham.cli.arguments import Backend, optional, parse
+from ham.cli.arguments import HELP, HELP_ALL, Backend, Switch, optional, parse, together
 from ham.config import Architecture, Data, Objective, Optimiser, Options, Phase, Run, Schedule, format_1
 from ham.core.errors import InputError
 from ham.core.text import shell_word
-from ham.models.kinds import kind_for
 from ham.tasks import Practice
 
 if TYPE_CHECKING:
-    from ham.runs import RunFolder
-    from ham.train.loop import Epoch, Step
+    from ham.runs import Trained
 
 COMMAND = "ham train"
-HELP_ALL = "--help-all"
 COMPONENTS = ("model", "data", "objective", "optimiser", "schedule", "main", "end")
 COMMON = {
     "model.kind", "model.cells", "model.size", "model.hidden",
@@ -44,9 +39,9 @@ class Execution:
     """Engine to run on; by default $HAM_BACKEND, or auto."""
     threads: int = 1
     """Threads to run on; plain PyTorch is fastest with one."""
-    tensorboard: FlagCreatePairsOff[bool] = False
+    tensorboard: Switch = False
     """Write TensorBoard files into the run's folder too."""
-    evaluate: FlagCreatePairsOff[bool] = False
+    evaluate: Switch = False
     """Print the test and generalisation error at the end."""
 
 
@@ -54,7 +49,7 @@ class Execution:
 class New:
     """Train a model on a task. Defaults are those of the task's recipe; a flag changes one setting.
 
-    --help-all shows all settings. To continue a run that was stopped: ham train --resume DIR
+    To continue a run that was stopped: ham train --resume DIR
     """
 
     task: Positional[Annotated[str, optional("TASK")]]
@@ -69,11 +64,14 @@ class New:
     schedule: Schedule
     main: Phase
     end: Phase
-    execution: Annotated[Execution, arg(name="")]
+    execution: Annotated[Execution, together()]
     out: Annotated[Path | None, optional("DIR")] = None
     """Folder of the run; by default runs/TASK-SEED."""
     recipe: Annotated[str | None, optional("NAME_OR_FILE")] = None
     """Take the defaults from another recipe, or from a config.json."""
+    init: Annotated[str | None, optional("NAME_OR_DIR")] = None
+    """Start from the weights of a trained model: a run's folder, a checkpoint, or a shipped one; its architecture is
+    the default then."""
 
 
 @dataclass(frozen=True)
@@ -82,25 +80,31 @@ class Resumed:
 
     resume: Annotated[Path, arg(metavar="DIR")]
     """Folder of the run."""
-    execution: Annotated[Execution, arg(name="")]
+    execution: Annotated[Execution, together()]
     task: Annotated[str | None, optional("FILE.PY:CLASS")] = None
     """Of a run whose task is in a file, where that is; runs that file's code."""
+    epochs: Annotated[int | None, arg(name="schedule.epochs", metavar="INT", help_behavior_hint="")] = None
+    """Go on for longer, to so many epochs in all; even with a run that has ended."""
 
 
 def train(argv: list[str]) -> int:
     """Start or resume a run and follow it to its end."""
     if any(word.partition("=")[0] == "--resume" for word in argv):
         resumed = _resumed(argv)
-        return _follow(None, resumed.resume, resumed.execution, resumed.task)
+        return _follow(None, resumed.resume, resumed.execution, resumed.task, resumed.epochs)
     _refuse_first_names(argv)
-    new = _new(_defaults(argv), argv)
+    start = _defaults(argv)
+    new = _new(start, argv)
     run = Run(
         task=_canonical(new.task),
         practice=_options(new.practice),
         seed=new.seed,
+        init=start.init,
         **{name: getattr(new, name) for name in COMPONENTS},
     )
-    return _follow(run, new.out or _folder_for(run), new.execution)
+    from ham.train.start import folder_for
+
+    return _follow(run, new.out or folder_for(run), new.execution)
 
 
 def _refuse_first_names(argv: list[str]) -> None:
@@ -115,11 +119,10 @@ def _new(start: Run, argv: list[str]) -> New:
     options = tasks.get(start.task).practised(start.practice) if start.task else Practice()
     parts = {name: getattr(start, name) for name in COMPONENTS}
     default = New(task=start.task, seed=start.seed, practice=options, execution=Execution(), **parts)
-    if HELP_ALL in argv:
-        argv = ["--help"]
-    elif {"--help", "-h"} & set(argv):
-        default, argv = _without_rare(default), ["--help"]
-    return parse(type(default), argv, COMMAND, default)
+    short = HELP_ALL not in argv and bool(HELP & set(argv))
+    if short:
+        default = _without_rare(default)
+    return parse(type(default), argv, COMMAND, default, more=short)
 
 
 def _without_rare(value: Any, part: str = "") -> Any:
@@ -149,40 +152,34 @@ def _resumed(argv: list[str]) -> Resumed:
     try:
         return parse(Resumed, argv, COMMAND)
     except InputError as error:
-        raise InputError(f"--resume continues a run with the settings it was begun with: {error}") from None
+        raise InputError(
+            f"--resume continues a run with the settings it was begun with, but for --schedule.epochs: {error}"
+        ) from None
 
 
 def _defaults(argv: list[str]) -> Run:
-    """The run that the flags change: the recipe asked for, or that of the task."""
+    """The run that the flags change: a recipe, and where it starts from a trained model, that model's architecture."""
+    run = _recipe(argv)
+    if name := _value_of("--init", argv):
+        from ham.train.start import starting_from
+
+        return starting_from(run, name)
+    return run
+
+
+def _recipe(argv: list[str]) -> Run:
+    """The recipe asked for, or that of the task."""
     task = argv[0] if argv and not argv[0].startswith("-") else None
     if name := _value_of("--recipe", argv):
-        run = _recipe(name)
+        run = recipes.read(name)
         return replace(run, task=tasks.named(run.task, task, name, flag=f"{COMMAND} "))
     if task:
-        return recipe_for(task)
-    if {"--help", "-h", HELP_ALL} & set(argv):
+        return recipes.for_task(task)
+    if HELP & set(argv):
         return Run("")
     raise InputError(
         f"name the task first, as in: {COMMAND} sort --seed 1; there are {', '.join(tasks.names())}"
     )
-
-
-def recipe_for(task: str) -> Run:
-    """The recipe of a task, or the general defaults for one that has none."""
-    task = _canonical(task)
-    if task in recipes.names():
-        return recipes.get(task)
-    return Run(task, Architecture(kind=kind_for(tasks.get(task).online).name))
-
-
-def _recipe(name: str) -> Run:
-    if name in recipes.names():
-        return recipes.get(name)
-    from ham.core.files import read_text
-
-    if not Path(name).is_file():
-        raise InputError(f"{name} is neither a recipe ({', '.join(recipes.names())}) nor a file")
-    return Run.from_json(read_text(Path(name)), name)
 
 
 def _value_of(flag: str, argv: list[str]) -> str | None:
@@ -198,101 +195,53 @@ def _canonical(task: str) -> str:
     return task if ".py:" in task else tasks.get(task).name
 
 
-def _folder_for(run: Run) -> Path:
-    return Path("runs") / f"{run.task.rpartition(':')[2].lower()}-{run.seed}"
-
-
-def _follow(run: Run | None, path: Path, execution: Execution, task: str | None = None) -> int:
+def _follow(
+    run: Run | None,
+    folder: Path,
+    execution: Execution,
+    task: str | None = None,
+    epochs: int | None = None,
+) -> int:
     """Train a new run in a folder, or without one the run that is there."""
-    from ham.cli import engine, terminal
-    from ham.runs import RunFolder
-    from ham.train import loop
+    from ham.cli import engine
+    from ham.train import start
 
     engine.prepare(execution.backend, execution.threads)
-    folder = RunFolder(path)
-    if execution.tensorboard:
-        _writer()
-    if run is None:
-        run = _there(folder, task)
-    else:
-        _check(run)
-        folder.begin(run)
-    engine.announce()
     try:
-        with folder.locked():
-            done = _batches_done(folder, run)
-            with closing(loop.train(run, folder)) as events:
-                logged = _logged(events, path, run) if execution.tensorboard else events
-                terminal.training(logged, run, done)
+        if run is None:
+            trained = start.resume(folder, epochs=epochs, task=task, tensorboard=execution.tensorboard)
+        else:
+            trained = start.train(run, out=folder, tensorboard=execution.tensorboard)
     except KeyboardInterrupt:
-        again = f" --task {shell_word(run.task)}" if ".py:" in run.task else ""
-        print(f"ham: stopped; continue with: {COMMAND} --resume {shell_word(path)}{again}", file=sys.stderr)
+        again = f"{COMMAND} --resume {shell_word(folder)}{_own(task if run is None else run.task)}"
+        print(f"ham: stopped; continue with: {again}", file=sys.stderr)
         return 130
-    print(_summary(folder, run, path))
+    print(_summary(trained, folder))
     if execution.evaluate:
-        _evaluate(path, run)
+        _evaluate(trained)
     return 0
 
 
-def _there(folder: RunFolder, task: str | None) -> Run:
-    """The run in a folder; code in a file is only run for who named the file."""
-    run = folder.run()
-    if task is not None and ".py:" not in run.task:
-        raise InputError(f"the run in {folder.path} is of {run.task}: --task is for a task in a file")
-    return replace(run, task=tasks.named(run.task, task, folder.path))
-
-
-def _check(run: Run) -> None:
-    """Refuse a run that cannot begin before anything is written."""
-    from ham.core.tree import capacity_for
-    from ham.tasks.hard_cases import practised_cases
-
-    task = tasks.get(run.task)
-    run.model.build(task)
-    if (least := capacity_for(task.shortest)) > run.data.leaves:
-        raise InputError(f"{task.name} needs at least {least} leaves, got {run.data.leaves}")
-    task.practised(run.practice)
-    if run.main.hard or run.end.hard:
-        practised_cases(task)
-
-
-def _batches_done(folder: RunFolder, run: Run) -> int:
-    saved = folder.read_state()
-    return saved[1].get("epoch", 0) * run.data.batches + saved[1].get("batch", 0) if saved else 0
-
-
-def _summary(folder: RunFolder, run: Run, path: Path) -> str:
-    best = folder.kept()
-    reached = "" if best["longest"] == run.data.leaves else f" (of {run.data.leaves} wanted)"
+def _summary(trained: Trained, path: Path) -> str:
+    best = [epoch for epoch in trained.log if epoch["best"]][-1]
+    leaves = trained.run.data.leaves
+    reached = "" if best["longest"] == leaves else f" (of {leaves} wanted)"
     return (
-        f"best validation error {best['error']:.2f}% on inputs up to length {best['longest']}{reached}; "
-        f"measure it with: ham evaluate {shell_word(path)}"
+        f"best validation error {best['error']:.2f}% on inputs up to length {best['longest']}{reached}\n"
+        f"measure it with: ham evaluate {shell_word(path)}{_own(trained.run.task)}"
     )
 
 
-def _evaluate(path: Path, run: Run) -> None:
-    from ham import runs
+def _own(task: str | None) -> str:
+    """What a command needs to be told of a task in a file, besides the run's folder."""
+    return f" --task {shell_word(task)}" if task and ".py:" in task else ""
+
+
+def _evaluate(trained: Trained) -> None:
     from ham.cli import evaluate
+    from ham.cli.tables import TABLE
+    from ham.use.evaluate import evaluate as measured
 
-    trained = runs.load(path, run.task)
-    print(f"{trained.task.name}, test seed {run.seed}")
-    evaluate.table(evaluate.both_protocols(trained, TEST_EXAMPLES, run.seed))
-
-
-def _writer() -> type:
-    try:
-        from torch.utils.tensorboard import SummaryWriter
-    except ImportError:
-        raise InputError("--tensorboard needs a package: pip install 'ham-memory[tensorboard]'") from None
-    return SummaryWriter
-
-
-def _logged(events: Iterable[Step | Epoch], path: Path, run: Run) -> Iterator[Step | Epoch]:
-    """The events, each epoch's numbers written for TensorBoard as they pass."""
-    with closing(_writer()(str(path / "tensorboard"))) as writer:
-        for event in events:
-            if not hasattr(event, "batch"):
-                for name, value in asdict(event).items():
-                    if isinstance(value, (int, float)) and name != "epoch":
-                        writer.add_scalar(name, value, event.epoch * run.data.batches)
-            yield event
+    seed = trained.run.seed
+    rows = measured(trained, examples=TEST_EXAMPLES, seed=seed)
+    TABLE.show([evaluate.table(rows)], rows, note=f"{trained.task.name}, test seed {seed}")

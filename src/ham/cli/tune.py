@@ -8,11 +8,12 @@ from typing import Annotated, Any
 from tyro.conf import UseAppendAction, arg
 
 from ham import recipes, tasks
+from ham.cli.arguments import Backend, optional, rare
 from ham.cli.search import engine_for_all, file_name, given_settings, known_task, resume_search, run_search
+from ham.cli.tables import TABLE, Forms
 from ham.config import Architecture, Run, changed
 from ham.core.errors import InputError
 from ham.models.kinds import KINDS, KindName, kind_for
-from ham.ops import Backend
 from ham.search import space as spaces
 from ham.search.engine import Resources
 from ham.search.plan import Plan, SearchFolder
@@ -21,26 +22,27 @@ TRIALS = 64
 
 
 def tune(
-    task: Annotated[str | None, arg(metavar="TASK")] = None,
+    task: Annotated[str | None, optional("TASK")] = None,
     /,
     *,
-    model: Annotated[KindName | None, arg(metavar=f"{{{','.join(KINDS)}}}")] = None,
-    trials: Annotated[int | None, arg(metavar="INT")] = None,
-    hours: Annotated[float | None, arg(metavar="H")] = None,
-    space: Annotated[Path | None, arg(metavar="FILE")] = None,
+    model: Annotated[KindName | None, optional(f"{{{','.join(KINDS)}}}")] = None,
+    trials: Annotated[int | None, optional("INT")] = None,
+    hours: Annotated[float | None, optional("H")] = None,
+    space: Annotated[Path | None, optional("FILE")] = None,
     set: Annotated[UseAppendAction[tuple[str, ...]], arg(metavar="NAME=VALUES")] = (),
-    seed: Annotated[int | None, arg(metavar="INT")] = None,
-    out: Annotated[Path | None, arg(metavar="DIR")] = None,
-    resume: Annotated[Path | None, arg(metavar="DIR")] = None,
-    address: Annotated[str | None, arg(metavar="auto|HOST:PORT")] = None,
-    workers: Annotated[int | None, arg(metavar="INT")] = None,
-    cores: int = 1,
-    success: Annotated[float | None, arg(metavar="PERCENT")] = None,
-    backend: Annotated[Backend | None, arg(metavar="{auto,native,reference}")] = None,
+    seed: Annotated[int | None, optional("INT")] = None,
+    out: Annotated[Path | None, optional("DIR")] = None,
+    resume: Annotated[Path | None, optional("DIR")] = None,
+    address: Annotated[str | None, optional("auto|HOST:PORT"), rare] = None,
+    workers: Annotated[int | None, optional("INT"), rare] = None,
+    cores: Annotated[int, rare] = 1,
+    success: Annotated[float | None, optional("PERCENT"), rare] = None,
+    form: Forms = TABLE,
+    backend: Annotated[Backend, rare] = None,
 ) -> int:
     """Search for good hyper-parameters at random, on this machine or on a Ray cluster.
 
-    Needs Ray: pip install 'ham-memory[tune]'. Leaves search.md, best.json and every trial's run.
+    Needs Ray, which the extra tune installs. Leaves search.md, best.json and every trial's run.
 
     Args:
         task: a task's name (see ham tasks), or file.py:Class, which runs that file's code.
@@ -57,13 +59,12 @@ def tune(
         workers: trials at a time, by default as many as there are cores.
         cores: cores for each trial.
         success: percent of validation error on the last tree that counts as success, 1 by default.
-        backend: engine of all trials; by default $HAM_BACKEND, or auto.
     """
     resources = Resources(address, workers, cores, hours)
     if resume is not None:
         given: dict[str, Any] = {"--model": model, "--space": space, "--set": set or None, "--seed": seed}
         given |= {"--out": out, "--backend": backend}
-        return resume_search(resume, given, task, trials, success, resources)
+        return resume_search(resume, given, task, trials, success, resources, form)
     if task is None:
         raise InputError(f"name a task, as in: ham tune sort; there are {', '.join(tasks.names())}")
     base = _base(known_task(task), model)
@@ -78,7 +79,7 @@ def tune(
         success=1.0 if success is None else success,
     )
     folder = SearchFolder(out or Path("runs") / f"tune-{file_name(base.task)}-{plan.seed}")
-    return run_search(folder, plan, resources, new=True)
+    return run_search(folder, plan, resources, form=form, new=True)
 
 
 def _base(task: str, model: str | None) -> Run:

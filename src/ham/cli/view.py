@@ -2,32 +2,27 @@
 
 from __future__ import annotations
 
-import sys
-import tempfile
-import webbrowser
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated
 
-from ham.cli.arguments import optional
+from ham.cli import engine
+from ham.cli.arguments import Backend, optional
+from ham.cli.chosen import chosen
 from ham.core.errors import InputError
+from ham.core.files import require_room
 from ham.core.text import visible
-from ham.view.page import KNOWN, MOST_ROWS, page, prepared
-
-if TYPE_CHECKING:
-    from ham.runs import Trained
-
-SIZES = (4, 8, 16, 32)
-"""Most rows of the questions that a page of an own task is given besides the one asked for."""
 
 
 def view(
-    task: Annotated[str | None, optional("TASK")] = None,
+    what: Annotated[str | None, optional("TASK_OR_MODEL")] = None,
     question: Annotated[str | None, optional("INPUT")] = None,
     /,
     *,
     out: Annotated[Path | None, optional("FILE")] = None,
     no_open: bool = False,
     model: Annotated[str | None, optional("NAME_OR_DIR")] = None,
+    task: Annotated[str | None, optional("FILE.PY:CLASS")] = None,
+    backend: Backend = None,
 ) -> None:
     """Write a page that shows the memory at work, and open it in the browser.
 
@@ -35,69 +30,21 @@ def view(
     your own input for each. Of a task of your own it holds INPUT, and some random ones.
 
     Args:
-        task: the task to open it on.
+        what: the task to open it on, or a model: a run's folder, a checkpoint, a shipped one's name.
         question: the input to open it with, as `ham solve` takes it.
         out: where to write the page; a temporary file if not given.
         no_open: do not open it in the browser.
-        model: a run's folder or a checkpoint to show instead of the shipped model of its task.
+        model: of a task, another model than the shipped one.
+        task: of a model whose task is in a file, where that is; runs that file's code.
     """
-    from ham import tasks
-    from ham.core.files import write_whole
-    from ham.runs import load
-    from ham.use.trace import portable
+    from ham.view.watch import view as watched
 
-    own = None if model is None else load(model, task if task and ".py:" in task else None)
-    judge = tasks.get(task) if task else own.task if own else None
-    name = judge.name if judge else None
-    if own and name != own.task.name:
-        raise InputError(f"{model} was trained on {own.task.name}, not on {name}")
-    if question is not None:
-        if judge is None:
-            raise InputError("an input needs a task before it: ham view TASK INPUT")
-        asked = judge.parse(question)
-        if len(judge.encode(asked)) > MOST_ROWS:
-            raise InputError(
-                f"the page draws inputs of up to {MOST_ROWS:,} rows; ham trace takes longer ones"
-            )
-        question = judge.show(asked)
-    known = [trained for trained in (*shipped(), *([own] if own else [])) if trained.task.name in KNOWN]
-    models = {trained.task.name: portable(trained) for trained in known}
-    if not models and not own:
-        raise InputError("no model is shipped with this version; give one you trained: --model RUN_DIR")
-    if name is not None and name not in models and not own:
-        raise InputError(f"no model of {name} is shipped; give one you trained: --model RUN_DIR")
-    others = [_prepared(own, question)] if own and name not in KNOWN else []
-    text = page(list(models.values()), name, question, own=others)
-    path = Path(tempfile.mkdtemp(prefix="ham-")) / "ham.html" if out is None else out
-    if not path.parent.is_dir():
-        raise InputError(f"there is no folder {path.parent} to write {path.name} into")
-    write_whole(path, text.encode())
-    print(visible(path))
-    if not no_open and not webbrowser.open(path.resolve().as_uri()):
-        print(f"no browser could be started; open {visible(path)} yourself", file=sys.stderr)
-
-
-def _prepared(trained: Trained, asked: str | None) -> dict[str, Any]:
-    """A task of one's own with the question asked, or its example, and random ones of several sizes."""
-    import numpy as np
-
-    from ham.use.trace import traces
-
-    task = trained.task
-    rng = np.random.default_rng(0)
-    questions = [task.parse(text) for text in filter(None, (asked or task.example,))]
-    for rows in SIZES:
-        if rows >= task.shortest:
-            lengths = task.draw_lengths(rng, 2, rows // 2, rows)
-            batch = task.sample(rng, 2, rows, lengths)
-            questions += [
-                task.decode(inputs[:length]) for inputs, length in zip(batch.inputs, lengths, strict=True)
-            ]
-    return prepared(task, traces(trained, questions), trained.run.data.leaves)
-
-
-def shipped() -> list[Trained]:
-    """Every shipped model that the page can show."""
-    from ham.runs import CHECKPOINT, PRETRAINED, load
-
-    return [load(PRETRAINED / name) for name in KNOWN if (PRETRAINED / name / CHECKPOINT).is_file()]
+    if out is not None:
+        require_room(out)
+    if what is None:
+        what, model = model, None
+    if what is None and (question is not None or task is not None):
+        raise InputError("name a task or a model first: ham view TASK_OR_MODEL INPUT")
+    engine.prepare(backend, None)
+    page = watched(None if what is None else chosen(what, model, task), question)
+    print(visible(page.save(out) if no_open else page.open(out)))

@@ -46,6 +46,8 @@ class Run:
     main: Phase = field(default_factory=Phase)
     end: Phase = END
     seed: int = 0
+    init: str = ""
+    """A trained model whose weights are the first ones: a shipped one's name, or a file; without, they are random."""
 
     def __post_init__(self) -> None:
         require(0 <= self.seed < 1 << 63, f"seed must lie in 0 … 2^63 - 1, got {self.seed}")
@@ -88,6 +90,7 @@ class Run:
         )
 
     def to_json(self) -> str:
+        """The run as a run's config.json holds it."""
         plain = {**dataclasses.asdict(self), "practice": dict(self.practice)}
         return json.dumps({"format": FORMAT, **plain}, indent=2) + "\n"
 

@@ -77,7 +77,9 @@ class Phase:
     one. A tall tree then has full subtrees of every height, which so few operations could never fill."""
 
     def __post_init__(self) -> None:
-        require_shares(self, "tall", "anywhere", "hard", "stocked", "learning_rate_decay", "exploration_decay")
+        require_shares(
+            self, "tall", "anywhere", "hard", "stocked", "learning_rate_decay", "exploration_decay"
+        )
         require_finite(self)
 
 

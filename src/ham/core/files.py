@@ -7,6 +7,7 @@ import json
 import math
 import os
 import stat
+import tempfile
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -96,6 +97,26 @@ def write_whole(path: Path, data: bytes) -> None:
     except OSError as error:
         with suppress(OSError):
             temporary.unlink()
+        raise InputError(f"cannot write {path}: {error.strerror}") from None
+
+
+def require_room(path: Path, *, folder: bool = False) -> None:
+    """An error now, before long work, if a file or a folder of files could not be written there after it."""
+    where = path if folder else path.absolute().parent
+    if folder:
+        while not where.exists() and where != where.parent:
+            where = where.parent  # the nearest that is there: the others can be made in it
+    else:
+        _mode_of(path)
+    if not where.is_dir():
+        raise InputError(
+            f"cannot write {path}: {where} is not a folder"
+            if where.exists()
+            else f"there is no folder {where} to write {path.name} into"
+        )
+    try:
+        tempfile.TemporaryFile(dir=where).close()  # asking for permissions would not tell all
+    except OSError as error:
         raise InputError(f"cannot write {path}: {error.strerror}") from None
 
 

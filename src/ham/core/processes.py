@@ -7,6 +7,7 @@ and everything that it has started.
 
 from __future__ import annotations
 
+import math
 import os
 import signal
 import subprocess
@@ -14,7 +15,8 @@ import sys
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import Any
 
 SECONDS_TO_END = 10.0
@@ -22,10 +24,13 @@ SECONDS_TO_END = 10.0
 
 
 @contextmanager
-def guarded(command: Sequence[str], ending: signal.Signals, **options: Any) -> Iterator[subprocess.Popen]:
+def guarded(
+    command: Sequence[str], ending: signal.Signals, patience: float = math.inf, **options: Any
+) -> Iterator[subprocess.Popen]:
     """Start a program that lives no longer than this block; `ending` is the signal it then gets.
 
-    `terminate()` on what this gives ends it too. Ctrl-C in a terminal does not reach it.
+    Its end is waited for, for `patience` seconds at most; then its guard sees to it alone. `terminate()` on what
+    this gives ends it too. Ctrl-C in a terminal does not reach it.
     """
     reading, writing = os.pipe()
     try:
@@ -36,11 +41,30 @@ def guarded(command: Sequence[str], ending: signal.Signals, **options: Any) -> I
         raise
     finally:
         os.close(reading)
-    with process:
-        try:
-            yield process
-        finally:
-            os.close(writing)
+    try:
+        yield process
+    finally:
+        os.close(writing)
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(None if math.isinf(patience) else patience)
+        for pipe in (process.stdin, process.stdout, process.stderr):
+            if pipe is not None:
+                pipe.close()
+
+
+def kill_descendants() -> None:
+    """Kill all programs that this one has started, and those that they have."""
+    children: dict[int, list[int]] = {}
+    for file in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):
+            parent = file.read_text().rpartition(")")[2].split()[1]  # after the name, which may hold anything
+            children.setdefault(int(parent), []).append(int(file.parent.name))
+    todo = [os.getpid()]
+    while todo:
+        for child in children.get(todo.pop(), []):
+            todo.append(child)
+            with suppress(OSError):
+                os.kill(child, signal.SIGKILL)
 
 
 def _guard(pipe: int, ending: int, command: Sequence[str]) -> int:

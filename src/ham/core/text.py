@@ -5,6 +5,7 @@ from __future__ import annotations
 import html
 import re
 import shlex
+from collections.abc import Iterable
 
 LONGEST_MESSAGE = 500
 
@@ -22,6 +23,18 @@ def one_line(message: str) -> str:
     """A message without line breaks or control characters, whatever file or person it quotes."""
     line = " ".join("".join(char if char.isprintable() else " " for char in message).split())
     return line if len(line) <= LONGEST_MESSAGE else f"{line[: LONGEST_MESSAGE - 1]}…"
+
+
+def meant(word: str, known: Iterable[str]) -> str:
+    """What to say of a word that nobody knows: the one it was perhaps meant for, or nothing.
+
+    >>> meant("srt", ["search", "sort"]), meant("sort2", ["stack"])
+    (' (did you mean sort?)', '')
+    """
+    import difflib  # not for every start of the program
+
+    close = difflib.get_close_matches(word.lower(), list(known), 1, cutoff=0.65)
+    return f" (did you mean {close[0]}?)" if close else ""
 
 
 def shell_word(word: object) -> str:

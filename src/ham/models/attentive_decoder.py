@@ -17,6 +17,7 @@ from ham.models.recurrent import (
     within,
 )
 from ham.ops import Episode, run
+from ham.ops.episode import Decoding
 from ham.ops.forms import known_as
 
 AT_ONCE = 16
@@ -80,6 +81,10 @@ class AttentiveDecoder(Model):
             return self.encoder, self.attention, self.output
         return self.encoder, self.attention, self.start, self.decoder, self.output
 
+    def decoding(self) -> Decoding:
+        """The parts that write symbols."""
+        return Decoding(self.attention, self.start, self.decoder, self.output)
+
     def forward(
         self,
         inputs,
@@ -100,8 +105,7 @@ class AttentiveDecoder(Model):
             return undecided(self.output(torch.cat([states, context], -1)), asked)
         states, state, _ = read_rows(self.encoder, inputs, lengths)
         fed = None if targets is None else targets[:, :symbols]
-        networks = self.networks()[1:]
-        call = (networks, state, None, asked, fed, symbols, states, lengths)
+        call = (self.decoding(), state, None, asked, fed, symbols, states, lengths)
         return undecided(run("write_symbols", self._write, *call), asked)
 
     def _write(self, networks, state, cell, asked, targets, symbols, states, lengths) -> Tensor:

@@ -15,6 +15,7 @@ from ham.models.recurrent import (
     undecided,
 )
 from ham.ops import Episode, run
+from ham.ops.episode import Decoding
 from ham.ops.forms import known_as
 
 
@@ -41,6 +42,10 @@ class EncoderDecoder(Model):
     def networks(self):
         return (self.encoder, self.output) if self.online else (self.encoder, self.decoder, self.output)
 
+    def decoding(self) -> Decoding:
+        """The parts that write symbols."""
+        return Decoding(None, None, self.decoder, self.output)
+
     def forward(
         self,
         inputs,
@@ -60,8 +65,7 @@ class EncoderDecoder(Model):
             return undecided(self.output(states), asked)
         _, state, cell = read_rows(self.encoder, inputs, lengths)
         fed = None if targets is None else targets[:, :symbols]
-        networks = self.networks()[1:]
-        call = (networks, state, cell, asked, fed, symbols, None, None)
+        call = (self.decoding(), state, cell, asked, fed, symbols, None, None)
         return undecided(run("write_symbols", self._write, *call), asked)
 
     def _write(self, networks, state, cell, asked, targets, symbols, memory, lengths) -> Tensor:

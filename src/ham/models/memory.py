@@ -9,16 +9,19 @@ Any controller can drive it: whatever gives a query works. An access is Θ(log n
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from ham.core.errors import InputError
+from ham.core.rows import shortened
 from ham.core.tree import capacity_for, depth_of, turns_to
-from ham.models.transformations import MLP, Join, JoinForm, Rectified, Write, join_of
+from ham.models import hub
+from ham.models.transformations import JOINS, MLP, Join, JoinForm, Rectified, Write, join_of
 from ham.ops import entropy_of, log_prob_of, reference, run
 from ham.ops.episode import Stock
 from ham.ops.forms import known_as
@@ -27,40 +30,85 @@ from ham.ops.reference import require
 # Goes right whatever the probability, and left whatever the probability.
 SURELY_RIGHT, SURELY_LEFT = -1.0, 2.0
 
+AnyHAM = TypeVar("AnyHAM", bound="HAM")
 
-@dataclass
+
+@dataclass(repr=False)
 class State:
     """The memory's content. `update` reuses its storage, so a state is good until it is updated."""
 
     tree: Float[Tensor, "batch nodes size"]
     """Values by heap number: the root in row 1, leaf i of n in row n + i, row 0 unused."""
-    spent: bool = field(default=False, repr=False)
+    spent: bool = False
 
     @property
     def leaves(self) -> int:
+        """Size n of the memory."""
         return self.tree.shape[1] // 2
 
     def clone(self) -> State:
         """A copy that can be updated on its own."""
         return State(self.tree.clone())
 
+    def detach(self) -> State:
+        """The same content without its history: gradients end here, and what led to it is let go."""
+        self._require_unspent()
+        return State(self.tree.detach())
 
-@dataclass(frozen=True)
+    def replaced(self, rows: Bool[Tensor, "batch"], by: State) -> State:
+        """The same content, but in those rows of the batch that of another state; both states stay as they are.
+
+        For episodes that ended: `state = state.replaced(done, memory.empty(batch, state.leaves))`.
+        """
+        self._require_unspent()
+        if rows.dtype != torch.bool or rows.shape != (len(self.tree),):
+            raise InputError(
+                f"rows must be bool of shape ({len(self.tree)},), got {rows.dtype} {tuple(rows.shape)}"
+            )
+        if by.tree.shape != self.tree.shape:
+            raise InputError(
+                f"both states must have a tree of shape {tuple(self.tree.shape)}, got {tuple(by.tree.shape)}"
+            )
+        return State(torch.where(rows[:, None, None], by.tree, self.tree))
+
+    def _require_unspent(self) -> None:
+        if self.spent:
+            raise InputError(
+                "this state was already updated; go on from what update() gave, or clone() before"
+            )
+
+    def __repr__(self) -> str:
+        batch, _, size = self.tree.shape
+        spent = ", spent" if self.spent else ""
+        return f"State(batch={batch}, leaves={self.leaves}, size={size}{spent})"
+
+
+@dataclass(frozen=True, repr=False)
 class Read:
     """One access: where it went, what it found, and how sure each decision was."""
 
     leaf: Int[Tensor, "batch"]
+    """The leaf, counted from 0."""
     value: Float[Tensor, "batch size"]
     turns: Bool[Tensor, "batch depth"]
+    """The decisions on the way; true is right."""
     turn_logits: Float[Tensor, "batch depth"]
+    """SEARCH before its sigmoid at each of them."""
 
     @property
     def log_probs(self) -> Float[Tensor, "batch depth"]:
+        """Log-probability of each decision that was taken; empty for a soft read."""
         return log_prob_of(self.turn_logits, self.turns)
 
     @property
     def entropies(self) -> Float[Tensor, "batch depth"]:
+        """Entropy of each decision, in nats; empty for a soft read."""
         return entropy_of(self.turn_logits)
+
+    def __repr__(self) -> str:
+        batch, size = self.value.shape
+        leaf = shortened(self.leaf.tolist())
+        return f"{type(self).__name__}(batch={batch}, size={size}, leaf={leaf})"
 
 
 @known_as("ham")
@@ -99,11 +147,69 @@ class HAM(nn.Module):
     ):
         super().__init__()
         self.size, self.query_size = size, query
+        modules = {"embed": embed, "join": join, "search": search, "write": write}
+        self._given = tuple(name for name, module in modules.items() if isinstance(module, nn.Module))
+        self.config: dict[str, Any] = {
+            "features": features,
+            "query": query,
+            "size": size,
+            "hidden": hidden,
+            "depth": depth,
+            **({} if isinstance(join, nn.Module) else {"join": join}),
+            "top": top,
+            "grid": grid,
+        }
         widths = {"hidden": hidden, "depth": depth}
         self.embed = Rectified(features, size, **widths, top=top, grid=grid) if embed is None else embed
         self.join = join if isinstance(join, nn.Module) else join_of(join, size, **widths, top=top, grid=grid)
         self.search = MLP(size + query, 1, **widths) if search is None else search
         self.write = Write(size, query, **widths, grid=grid) if write is None else write
+
+    @property
+    def own(self) -> tuple[str, ...]:
+        """Those of the four transformations that `config` does not make: given, put in later, or taken out."""
+        made = {
+            "embed": Rectified,
+            "join": JOINS.get(self.config.get("join", "")),
+            "search": MLP,
+            "write": Write,
+        }
+        return tuple(
+            name
+            for name, kind in made.items()
+            if name in self._given or type(getattr(self, name, None)) is not kind
+        )
+
+    def save_pretrained(self, folder: str | Path, *, license: str | None = None) -> Path:
+        """Write a folder that can be uploaded to the Hugging Face Hub as it is.
+
+        It holds `config.json`, `model.safetensors` and a model card, `README.md`, with the licence if you name one.
+        """
+        return hub.save_memory(self, folder, license)
+
+    @classmethod
+    def from_pretrained(
+        cls: type[AnyHAM],
+        folder: str | Path,
+        *,
+        embed: nn.Module | None = None,
+        join: nn.Module | None = None,
+        search: nn.Module | None = None,
+        write: nn.Module | None = None,
+    ) -> AnyHAM:
+        """The memory in a folder that `save_pretrained` wrote, or `huggingface_hub`'s mixin, in evaluation mode.
+
+        Transformations of your own must be given, since only their weights are in the folder. HAM and SoftHAM have the
+        same weights: either reads what the other wrote.
+        """
+        given = {"embed": embed, "join": join, "search": search, "write": write}
+        return hub.load_memory(cls, folder, given)
+
+    def __repr__(self) -> str:
+        modules = {name: getattr(self, name) for name in self.own if hasattr(self, name)}
+        settings = {**self.config, **{name: type(module).__name__ for name, module in modules.items()}}
+        said = ", ".join(f"{name}={value}" for name, value in settings.items() if value)
+        return f"{type(self).__name__}({said})"
 
     def episode_options(self) -> dict[str, Any]:
         """What the engine has to know of this memory beside its parameters."""
@@ -171,7 +277,9 @@ class HAM(nn.Module):
         """A memory whose first leaves hold what the stock says; the others are zeros."""
         require(
             ((stock.ends >= 0) & (stock.ends <= leaves)).all() & (stock.ends.diff() >= 0).all(),
-            lambda: f"the ends of a stock must lie in 0 … {leaves} in ascending order, got {stock.ends.tolist()}",
+            lambda: (
+                f"the ends of a stock must lie in 0 … {leaves} in ascending order, got {stock.ends.tolist()}"
+            ),
         )
         kinds = torch.searchsorted(stock.ends, torch.arange(leaves, device=stock.ends.device), right=True)
         values = torch.cat([stock.values, stock.values.new_zeros(1, self.size)])[kinds]
@@ -221,10 +329,7 @@ class HAM(nn.Module):
         return State(tree)
 
     def _check(self, state: State, query: Tensor) -> None:
-        if state.spent:
-            raise InputError(
-                "this state was already updated; go on from what update() gave, or clone() before"
-            )
+        state._require_unspent()
         if query.shape != (shape := (state.tree.shape[0], self.query_size)):
             raise InputError(f"the query must have shape {tuple(shape)}, got {tuple(query.shape)}")
 

@@ -43,6 +43,11 @@ class Model(nn.Module, ABC):
     baseline: nn.Linear | None
     """The learned baseline: expected return from the query, for REINFORCE."""
 
+    def __repr__(self) -> str:
+        numbers = sum(tensor.numel() for tensor in self.parameters())
+        memory = f", {self.memory!r}" if hasattr(self, "memory") else ""
+        return f"{type(self).__name__}({numbers:,} parameters{memory})"
+
     @abstractmethod
     def forward(
         self,

@@ -79,7 +79,9 @@ class RawHAM(Model):
     def stock_after(self, beforehand: Beforehand) -> Stock:
         """What the leaves hold after all that was done to them; no gradient goes back through it."""
         with torch.no_grad():
-            once = self.memory.write(beforehand.rows.new_zeros(len(beforehand.rows), self.memory.size), beforehand.rows[:, 0])
+            once = self.memory.write(
+                beforehand.rows.new_zeros(len(beforehand.rows), self.memory.size), beforehand.rows[:, 0]
+            )
             twice = self.memory.write(once, beforehand.rows[:, 1])
         return Stock(torch.where(beforehand.done[:, None] > 1, twice, once), beforehand.ends)
 

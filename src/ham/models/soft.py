@@ -24,7 +24,7 @@ from ham.ops.episode import Entropy, entropy_of, exploration_of
 from ham.ops.forms import known_as
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class SoftRead(Read):
     """A read of the whole memory: `leaf` is the likeliest one, and nothing was decided."""
 

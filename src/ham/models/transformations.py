@@ -132,6 +132,9 @@ class HighwayJoin(Join):
         return self.pulled(on_grid(joined, self.grid), times)
 
 
+JOINS: dict[str, type[Join]] = {join.form: join for join in (RectifiedJoin, NormalisedJoin, HighwayJoin)}
+
+
 def join_of(form: JoinForm, size: int, *, hidden: int, depth: int, top: float, grid: int) -> Join:
     """JOIN in one of its forms."""
     widths = (2 * size, size)

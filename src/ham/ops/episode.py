@@ -32,6 +32,16 @@ class Networks(NamedTuple):
     output: nn.Module
 
 
+class Decoding(NamedTuple):
+    """The parts of a baseline that write symbols; with attention, what they look at was read before."""
+
+    attention: nn.Module | None
+    start: nn.Module | None
+    """Makes the first state of the one that reading ended with."""
+    decoder: nn.Module
+    output: nn.Module
+
+
 class Stock(NamedTuple):
     """What the first leaves hold at first, in ranges; the others are zeros. The same in all examples."""
 

@@ -8,10 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 
-from ham.config import Run
+from ham import tasks
+from ham.config import Architecture, Run
 from ham.core.errors import InputError
-from ham.models.kinds import KINDS
+from ham.core.files import read_text
+from ham.core.text import meant
+from ham.models.kinds import KINDS, kind_for
 from ham.recipes import baselines, hard, soft
 
 HARD: dict[str, Callable[[], Run]] = {
@@ -52,11 +56,34 @@ ALL: dict[str, Callable[[], Run]] = {
 
 
 def names() -> list[str]:
+    """The names of all recipes."""
     return list(ALL)
 
 
 def get(name: str) -> Run:
     """The run of that name."""
     if name not in ALL:
-        raise InputError(f"no recipe is named {name!r}; there are {', '.join(ALL)}")
+        raise InputError(f"no recipe is named {name!r}{meant(name, ALL)}; there are {', '.join(ALL)}")
     return ALL[name]()
+
+
+def read(name: str) -> Run:
+    """The run of that name, or the one in a file: a run's config.json, a search's best.json."""
+    if name in ALL:
+        return get(name)
+    if not Path(name).is_file():
+        there = meant(name, ALL) or f" ({', '.join(ALL)})"
+        raise InputError(f"{name} is neither a recipe nor a file{there}")
+    return Run.from_json(read_text(Path(name)), name)
+
+
+def for_task(name: str) -> Run:
+    """The recipe of a task, or the general defaults for one that has none."""
+    # A task in a file stays where it is; others go by the name they give themselves.
+    own = name if ".py:" in name else tasks.get(name).name
+    if own in ALL:
+        return get(own)
+    return Run(own, Architecture(kind=kind_for(tasks.get(own).online).name))
+
+
+__all__ = ["for_task", "get", "names", "read"]

@@ -8,30 +8,51 @@ from ham.config import END, Architecture, Data, Objective, Options, Phase, Run, 
 
 _SEQUENCES = Architecture(hidden=40)
 _STRUCTURES = Architecture(kind="raw-ham", hidden=40)
+_BOUNDED = replace(_SEQUENCES, cell_bound=2.0)
+"""With cells that cannot leave the range that short inputs can be started in."""
 _PEERS = Objective(baseline="leave-one-out")
 """Several sampled runs of each input, each compared with the others."""
 
 
+_ANY_LENGTH = replace(END, tall=0.35, anywhere=0.5)
+"""An end phase in trees of all heights, for controllers in all states: those of inputs of any length."""
+
+
 def reverse() -> Run:
+    """Values with a ceiling, so that a tall tree's are like a small one's."""
     return Run(
-        "reverse", _SEQUENCES, data=Data(runs=4), objective=_PEERS, schedule=Schedule(epochs=30, finish=10)
+        "reverse",
+        replace(_BOUNDED, top=4.0),
+        data=Data(runs=4),
+        objective=_PEERS,
+        schedule=Schedule(epochs=30, finish=10),
+        main=Phase(tall=0.35),
+        end=_ANY_LENGTH,
     )
 
 
 def search() -> Run:
-    """One output for each input: runs of one input would only repeat it, so one run each."""
+    """One output for each input: runs of one input would only repeat it, so one run each.
+
+    What the query is compared with is copied up, so that it is the same at every height. Tall trees from the start kept
+    it from learning small ones.
+    """
     return Run(
         "search",
-        _SEQUENCES,
+        replace(_SEQUENCES, join="highway"),
+        data=Data(tallest=4096),
         objective=Objective(discount=0.8),
-        schedule=Schedule(finish=30, patience=20),
+        schedule=Schedule(finish=40, patience=20),
         main=Phase(
             learning_rate=3e-3,
             learning_rate_decay=0.98,
             reinforce=1.6,
             exploration=1.8e-3,
             exploration_decay=0.94,
+            tall=0.3,
+            tall_from=32,
         ),
+        end=replace(END, tall=0.3, hard=0.3),
     )
 
 

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import logging
 import signal
-import subprocess
 import sys
 import tempfile
+import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -29,6 +29,9 @@ from ham.runs import CONFIG, PRETRAINED, RunFolder, quality
 _log = logging.getLogger("ham")
 LOG = "log.txt"
 SECONDS_FOR_THE_LAST_OWNER = 20.0
+SECONDS_TO_SAVE = 0.5
+"""That a stopped run is waited for; if it takes longer, it goes on saving after this command has ended."""
+SECONDS_BETWEEN_LOOKS = 0.2
 CALIBRATION = "sort"
 """The recipe whose speed here, against its shipped log, tells how much faster or slower this machine is."""
 
@@ -111,17 +114,16 @@ def train_all(todo: Sequence[Job], workers: int) -> Iterator[tuple[Job, float]]:
     for job in todo:
         job.begin()
     order = sorted(todo, key=_cost, reverse=True)
-    running: list[subprocess.Popen] = []
+    stopped = threading.Event()
     with ThreadPoolExecutor(workers) as pool:
-        futures = {pool.submit(_train, job, running.append): job for job in order}
+        futures = {pool.submit(_train, job, stopped): job for job in order}
         try:
             for future in as_completed(futures):
                 yield futures[future], future.result()
         except BaseException:
-            pool.shutdown(wait=False, cancel_futures=True)
             _log.info("stopping; every run saves where it stands")
-            for process in running:
-                process.terminate()
+            stopped.set()
+            pool.shutdown(wait=False, cancel_futures=True)
             raise
 
 
@@ -130,23 +132,34 @@ def _cost(job: Job) -> float:
     return records[-1]["seconds"] if records else float("inf")
 
 
-def _train(job: Job, started: Callable[[subprocess.Popen], None]) -> float:
+def _train(job: Job, stopped: threading.Event) -> float:
     before = time.monotonic()
-    with RunFolder(job.path).locked(patience=SECONDS_FOR_THE_LAST_OWNER):
-        pass  # the run of a command that was killed just now may still be saving
+    _wait_for_the_last_owner(RunFolder(job.path), stopped)
     # -P: a module in the current folder is not ours.
     words = [sys.executable, "-P", "-m", "ham", "train", "--resume", str(job.path), "--threads", "1"]
     with (
         (job.path / LOG).open("ab") as log,
         # Interrupted, a run saves where it stands.
-        guarded(words, signal.SIGINT, stdout=log, stderr=log) as process,
+        guarded(words, signal.SIGINT, SECONDS_TO_SAVE, stdout=log, stderr=log) as process,
     ):
-        started(process)
-        code = process.wait()
-    if code not in (0, 130):
+        while (code := process.poll()) is None and not stopped.wait(SECONDS_BETWEEN_LOOKS):
+            pass  # its end, or that of the command
+    if code not in (None, 0, 130):
         last = (job.path / LOG).read_text(errors="replace").strip().splitlines()[-1:]
         raise InputError(f"{job.name} with seed {job.run.seed} failed: {' '.join(last)}")
     return time.monotonic() - before
+
+
+def _wait_for_the_last_owner(folder: RunFolder, stopped: threading.Event) -> None:
+    """The run of a command that was stopped or killed just now may still be saving."""
+    until = time.monotonic() + SECONDS_FOR_THE_LAST_OWNER
+    while not stopped.is_set():
+        try:
+            with folder.locked(patience=SECONDS_BETWEEN_LOOKS):
+                return
+        except InputError:
+            if time.monotonic() > until:
+                raise
 
 
 def best_of(found: Sequence[Path]) -> Path:

@@ -6,12 +6,13 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from ham import recipes
 from ham.core.errors import InputError
 from ham.core.files import write_whole
 from ham.core.seeds import Purpose, generator
+from ham.core.tables import latex as latex_table
 from ham.models import kinds
 from ham.reproduce.complexity import Cost
 from ham.runs import PRETRAINED, RunFolder, Trained, load, shipped
@@ -169,14 +170,18 @@ def by_length(path: Path, seed: int, most: int = SYMBOLS_FOR_A_POINT) -> Iterato
 def write(folder: Path, found: list[Cell], costs: list[Cost], seed: int) -> None:
     """Markdown, LaTeX and JSON."""
     folder.mkdir(parents=True, exist_ok=True)
-    results = {
+    write_whole(folder / "results.json", (json.dumps(results(found, costs, seed), indent=2) + "\n").encode())
+    write_whole(folder / "tables.md", markdown(texts(found, costs)).encode())
+    write_whole(folder / "tables.tex", latex(found, costs).encode())
+
+
+def results(found: list[Cell], costs: list[Cost], seed: int) -> dict[str, Any]:
+    """Everything that was measured, as plain values."""
+    return {
         "seed": seed,
         "cells": [asdict(cell) for cell in found],
         "complexity": [cost.to_json() for cost in costs],
     }
-    write_whole(folder / "results.json", (json.dumps(results, indent=2) + "\n").encode())
-    write_whole(folder / "tables.md", markdown(texts(found, costs)).encode())
-    write_whole(folder / "tables.tex", (latex(found) + latex_of(costs)).encode())
 
 
 def rows(found: list[Cell], table: int, split: Split) -> list[tuple[str, list[Cell | None]]]:
@@ -234,55 +239,28 @@ def markdown(tables: list[Text]) -> str:
     return "\n".join(parts)
 
 
-def latex(found: list[Cell]) -> str:
-    parts = []
-    for table in COLUMNS:
-        for split in SPLITS:
-            if not (lines := rows(found, table, split)):
-                continue
-            columns = COLUMNS[table]
-            parts += [r"\begin{tabular}{l" + "r" * len(columns) + "}", r"\hline"]
-            parts += [f"{title(split)} & " + " & ".join(columns) + r" \\", r"\hline"]
-            for task, row in lines:
-                texts = [
-                    "--" if cell is None else rf"{cell.error:.3g}\% ({_number(cell.paper)})" for cell in row
-                ]
-                parts += [rf"\texttt{{{task}}} & ".replace("_", r"\_") + " & ".join(texts) + r" \\"]
-            parts += [r"\hline", r"\end{tabular}", ""]
-    return "\n".join(parts)
+def latex(found: list[Cell], costs: list[Cost]) -> str:
+    """The tables as a paper has them: errors, and the paper's in brackets."""
 
+    def short(cell: Cell | None) -> str:
+        if cell is None:
+            return "–"
+        return f"{cell.error:.3g}%" + ("" if cell.paper is None else f" ({cell.paper:g}%)")
 
-def latex_of(costs: list[Cost]) -> str:
-    if not costs:
-        return ""
-    _, columns, lines = complexity_row(costs)
-    parts = [
-        r"\begin{tabular}{l" + "r" * len(columns) + "}",
-        r"\hline",
-        f"complexity & {' & '.join(columns)} " + r"\\",
-        r"\hline",
-        *(
-            " & ".join(line)
-            .replace("Θ", r"$\Theta$")
-            .replace("µ", r"\textmu{}")
-            .replace("·", r"$\cdot$")
-            .replace("log", r"$\log$")
-            + r" \\"
-            for line in lines
-        ),
-        r"\hline",
-        r"\end{tabular}",
-        "",
+    errors: list[Text] = [
+        (title(split), COLUMNS[table], [(task, *map(short, row)) for task, row in lines])
+        for table in COLUMNS
+        for split in SPLITS
+        if (lines := rows(found, table, split))
     ]
-    return "\n".join(parts)
+    return "\n".join(
+        latex_table((heading, *columns), lines, right=columns)
+        for heading, columns, lines in [*errors, *([complexity_row(costs)] if costs else [])]
+    )
 
 
 def title(split: Split) -> str:
     return "test error" if split == "test" else "2–4× longer inputs"
-
-
-def _number(paper: float | None) -> str:
-    return "--" if paper is None else rf"{paper:g}\%"
 
 
 def write_report(

@@ -3,14 +3,16 @@
 from ham.runs.checkpoint import (
     CHECKPOINT,
     PRETRAINED,
-    Trained,
     find,
-    load,
+    lasting,
     read_tensors,
+    run_of,
     save_checkpoint,
     shipped,
+    start_from,
 )
 from ham.runs.folder import CONFIG, METRICS, RECORD, STATE, RunFolder, quality
+from ham.runs.trained import Trained, load, loaded
 
 __all__ = [
     "CHECKPOINT",
@@ -22,9 +24,13 @@ __all__ = [
     "RunFolder",
     "Trained",
     "find",
+    "lasting",
     "load",
+    "loaded",
     "quality",
     "read_tensors",
+    "run_of",
     "save_checkpoint",
     "shipped",
+    "start_from",
 ]

@@ -15,7 +15,7 @@ import json
 import logging
 import math
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -25,8 +25,9 @@ from torch import Tensor
 from ham.config import FORMAT, Run
 from ham.core.errors import InputError
 from ham.core.files import open_lock, read_json, read_text, write_whole
+from ham.core.tensors import to_bytes
 from ham.core.text import shell_word
-from ham.runs.checkpoint import CHECKPOINT, read_tensors, save_checkpoint, to_bytes
+from ham.runs.checkpoint import CHECKPOINT, read_tensors, save_checkpoint
 from ham.runs.machine import difference, machine
 
 CONFIG, METRICS, STATE, LOCK = "config.json", "metrics.jsonl", "state.safetensors", ".lock"
@@ -64,6 +65,11 @@ def _lock_at_once(file: BinaryIO) -> bool:
     return True
 
 
+def lines_of(records: Sequence[Mapping[str, Any]]) -> bytes:
+    """Epochs as their file holds them."""
+    return "".join(json.dumps(record) + "\n" for record in records).encode()
+
+
 class RunFolder:
     """The folder of one run."""
 
@@ -82,7 +88,10 @@ class RunFolder:
             if (self.path / CONFIG).exists():
                 again = f"continue it with --resume {shell_word(self.path)}"
                 raise InputError(f"{self.path} already holds a run; {again}")
-            write_whole(self.path / CONFIG, run.to_json().encode())
+            self.write_config(run)
+
+    def write_config(self, run: Run) -> None:
+        write_whole(self.path / CONFIG, run.to_json().encode())
 
     def run(self) -> Run:
         path = self.path / CONFIG
@@ -146,8 +155,7 @@ class RunFolder:
         return kept[-1]
 
     def write_metrics(self, records: list[dict]) -> None:
-        lines = "".join(json.dumps(record) + "\n" for record in records)
-        write_whole(self.path / METRICS, lines.encode())
+        write_whole(self.path / METRICS, lines_of(records))
 
     def write_checkpoint(self, run: Run, weights: Mapping[str, Tensor]) -> None:
         save_checkpoint(self.path / CHECKPOINT, run, weights)

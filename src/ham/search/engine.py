@@ -26,6 +26,8 @@ from typing import Any
 
 from ham.core.errors import InputError
 from ham.core.files import read_text
+from ham.core.install import install
+from ham.core.processes import kill_descendants
 from ham.search.plan import ERROR, Outcome, Plan, SearchFolder, outcomes, standings
 from ham.search.screen import Board
 
@@ -235,14 +237,18 @@ def connected(resources: Resources) -> Iterator[None]:
             raise InputError(f"a trial on {resources.cores} cores cannot run on this machine's {cpus}")
         quiet |= {"num_cpus": cpus, "include_dashboard": False, "object_store_memory": OBJECT_STORE}
     with _private_folder() as private:
-        # Ray lets its workers import what lies in the current folder, and that may be a stranger's.
-        with chdir(private):
-            if resources.address is None:
-                _start(ray, private, quiet)
-            else:
-                _join(ray, resources.address, quiet)
         try:
+            # Ray lets its workers import what lies in the current folder, and that may be a stranger's.
+            with chdir(private):
+                if resources.address is None:
+                    _start(ray, private, quiet)
+                else:
+                    _join(ray, resources.address, quiet)
             yield
+        except KeyboardInterrupt:
+            if resources.address is None:
+                kill_descendants()  # Ray takes some seconds to end its own
+            raise
         finally:
             ray.shutdown()
 
@@ -307,8 +313,7 @@ def import_ray(resources: Resources) -> Any:
         import ray.tune
     except ImportError as error:
         raise InputError(
-            f"ham tune and ham sweep run on Ray, which is not installed ({error}): "
-            "pip install 'ham-memory[tune]'"
+            f"ham tune and ham sweep run on Ray, which is not installed ({error}): {install('tune')}"
         ) from None
     logging.getLogger("ray").setLevel(logging.CRITICAL)
     return ray

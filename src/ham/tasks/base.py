@@ -92,6 +92,9 @@ class Task(ABC):
     options: ClassVar[type[Practice]] = Practice
     """What `practice` can be asked for."""
 
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.name!r}, features={self.features})"
+
     @property
     def bits(self) -> int:
         """Width of an output symbol as the network gives it."""
@@ -196,6 +199,7 @@ class Task(ABC):
         return str(question)
 
     def show_answer(self, answer: list) -> str:
+        """An answer as a person reads it."""
         return " ".join(str(item) for item in answer)
 
 

@@ -6,6 +6,7 @@ example draws from the next multiple of 300 that has enough: k/600 up to 600 row
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 import numpy as np
@@ -14,6 +15,7 @@ from ham.core.errors import InputError
 from ham.tasks.base import (
     Batch,
     HardCase,
+    Practice,
     Task,
     all_in_range,
     bits_of,
@@ -29,6 +31,17 @@ from ham.tasks.text import pair, real, words
 
 VALUE_BITS = 5
 GRID = 300
+CLOSEST = 32
+"""How many times closer to each other priorities may be practised: on a grid of 9,600, finer than any below 9,301
+rows."""
+
+
+@dataclass(frozen=True)
+class MergePractice(Practice):
+    """What Merge is trained on."""
+
+    closer: float = 0.0
+    """Share of the questions whose priorities lie closer together, by any factor up to 32, around any place."""
 
 
 @register
@@ -44,6 +57,7 @@ class Merge(Task):
     features = 1 + VALUE_BITS
     answer_bits = VALUE_BITS
     example = "0.1:5 0.9:3 | 0.2:7"
+    options = MergePractice
 
     def sample(self, rng, batch, n, lengths):
         lengths = self.fitting(lengths, n)
@@ -61,6 +75,17 @@ class Merge(Task):
         inputs[..., 0] = (picks + 1) / grids[:, None] * used
         inputs[..., 1:] = bits_of(values, VALUE_BITS)
         return Batch(inputs, lengths, *ended(answers, lengths))
+
+    def practice(self, rng, batch, n, longest, options):
+        """A share of the questions is on a finer grid: short inputs hardly ever have neighbours, long ones do."""
+        drawn, leaves = super().practice(rng, batch, n, longest, options)
+        if not options.closer:
+            return drawn, leaves
+        factor = CLOSEST ** -(rng.random((batch, 1)) * (rng.random((batch, 1)) < options.closer))
+        inputs = drawn.inputs.copy()
+        inputs[..., 0] = inputs[..., 0] * factor + rng.random((batch, 1)) * (1 - factor)
+        inputs[..., 0] *= within(drawn.lengths, n)
+        return replace(drawn, inputs=inputs), leaves
 
     def hard_cases(self):
         return (

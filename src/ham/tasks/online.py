@@ -259,7 +259,11 @@ class Online(Task):
 
 def _some_of(rng, n, leaves):
     """How many leaves are used: anything, often all but a few, often whole subtrees."""
-    used = int(rng.integers(leaves)) if rng.random() < 0.5 else leaves - int(rng.integers(1, min(n, leaves), endpoint=True))
+    used = (
+        int(rng.integers(leaves))
+        if rng.random() < 0.5
+        else leaves - int(rng.integers(1, min(n, leaves), endpoint=True))
+    )
     if rng.random() < 0.4:
         height = int(rng.integers(leaves.bit_length()))
         used = used >> height << height

@@ -9,12 +9,13 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import sys
+import traceback
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import TypeVar
 
 from ham.core.errors import InputError
-from ham.core.text import shell_word
+from ham.core.text import meant, shell_word
 from ham.tasks.base import Task
 
 BUILT_IN = (
@@ -78,7 +79,9 @@ def _import(name: str) -> None:
     for point in entry_points(group="ham.tasks", name=name):
         register(point.load())
     if name not in _classes:
-        raise InputError(f"no task is named {name!r}; there are {', '.join(names())}, or file.py:Class")
+        known = names()
+        there = f"there are {', '.join(known)}, or file.py:Class"
+        raise InputError(f"no task is named {name!r}{meant(name, known)}; {there}")
 
 
 def _from_file(name: str) -> type[Task]:
@@ -90,10 +93,25 @@ def _from_file(name: str) -> type[Task]:
     assert spec is not None
     assert spec.loader is not None
     module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
+    try:
+        spec.loader.exec_module(module)
+    except InputError:
+        raise
+    except Exception as error:
+        raise InputError(_what_is_wrong(path, error)) from error
     task = getattr(module, class_name, None)
     if not (isinstance(task, type) and issubclass(task, Task)):
         raise InputError(f"{path} has no task class {class_name}")
     if missing := sorted(task.__abstractmethods__):
         raise InputError(f"{class_name} in {path} does not define {', '.join(missing)}")
     return task
+
+
+def _what_is_wrong(path: str, error: Exception) -> str:
+    """Where in a file of somebody's own it could not be read or run, and why."""
+    if isinstance(error, SyntaxError):
+        return f"{path}, line {error.lineno}: {error.msg}"
+    places = traceback.extract_tb(error.__traceback__)
+    here = [place.lineno for place in places if Path(place.filename) == Path(path).absolute()]
+    line = f", line {here[-1]}" if here else ""
+    return f"{path}{line}: {type(error).__name__}: {error}"

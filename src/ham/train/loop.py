@@ -238,7 +238,9 @@ def _advance(state: State, plain: Score) -> None:
     progress.batch, progress.sums = 0, [0.0] * 4
     settled = state.curriculum.complete and progress.since_better >= schedule.patience
     phase = phase_after(schedule, progress.phase, progress.phase_began, progress.epoch, settled)
-    if phase != progress.phase or (schedule.restart and grew and phase == "main"):
+    if phase == "done":
+        progress.phase = phase  # all else stays as it is, for who wants it to go on after all
+    elif phase != progress.phase or (schedule.restart and grew and phase == "main"):
         state.begin_phase(phase)
     if phase != "done" and state.conditions != before:
         # What is validated on is another thing from here on: errors before do not compare.

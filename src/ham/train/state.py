@@ -12,8 +12,9 @@ from torch import Tensor
 from ham import tasks
 from ham.config import Run, from_dict
 from ham.core.errors import InputError
+from ham.core.text import shell_word
 from ham.core.tree import capacity_for
-from ham.runs import RunFolder
+from ham.runs import CHECKPOINT, STATE, RunFolder, start_from
 from ham.tasks import Task
 from ham.train.adam import Adam
 from ham.train.curriculum import Curriculum, stages
@@ -78,10 +79,20 @@ class State:
 
     @classmethod
     def of(cls, run: Run, folder: RunFolder) -> State:
-        """As it was last saved in a folder, or at the beginning."""
+        """As it was last saved in a folder, or at the beginning, which is saved."""
         state = cls(run)
         if (saved := folder.read_state()) is not None:
             state._go_on(saved, folder)
+            return state
+        if (folder.path / CHECKPOINT).exists() or folder.metrics():
+            raise InputError(
+                f"{folder.path} holds a trained model but no {STATE}, which a run goes on from; "
+                f"start another one from its weights: ham train TASK --init {shell_word(folder.path)}"
+            )
+        if run.init:
+            start_from(state.model, run.init)
+            state.average, state.best = state.flat.weights.clone(), state.flat.weights.clone()
+        state.save(folder)
         return state
 
     def save(self, folder: RunFolder) -> None:
@@ -139,6 +150,29 @@ class State:
         if not progress.fits(self.run, self.curriculum):
             raise InputError(f"{refusal}: it stands at {values}")
         return tensors, progress
+
+
+def prolonged(run: Run, folder: RunFolder, epochs: int) -> Run:
+    """A run of a folder with more epochs, its end undone: it goes on in the phase that it is in, or ended with."""
+    with folder.locked():
+        state = State.of(run, folder)
+        progress, done = state.progress, state.progress.phase == "done"
+        phase = state.records[-1]["phase"] if done else progress.phase
+        least = progress.epoch + 1 if done or phase == "finish" else run.schedule.epochs
+        if epochs < least:
+            raise InputError(
+                f"the run in {folder.path} is of {run.schedule.epochs} epochs and stands at {progress.epoch}: "
+                f"it can go on to {least} or more, not to {epochs}"
+            )
+        schedule = replace(run.schedule, epochs=epochs)
+        if phase == "finish":
+            schedule = replace(schedule, finish=epochs - progress.phase_began)
+        if done:
+            progress.phase, progress.since_better = phase, 0
+        longer = replace(run, schedule=schedule)
+        folder.write_config(longer)
+        state.save(folder)
+    return longer
 
 
 def curriculum_of(run: Run, task: Task) -> Curriculum:

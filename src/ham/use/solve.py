@@ -10,17 +10,18 @@ from typing import Any
 import numpy as np
 import torch
 
-from ham import runs
 from ham.core.errors import InputError
+from ham.core.rows import shortened
 from ham.core.tree import capacity_for, depth_of
-from ham.runs import Trained
+from ham.runs import Trained, loaded
+from ham.tasks import Task
 from ham.train.evaluate import LARGEST_BATCH, LEAVES_AT_ONCE, require_finite
 
 MARGIN = 8
 """Output symbols beyond the longest right answer after which a model that has not ended is cut off."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Answer:
     """What a model made of a question."""
 
@@ -34,27 +35,41 @@ class Answer:
     leaves: int
     """Size of the memory that was used."""
 
+    def __repr__(self) -> str:
+        verdict = "right" if self.right else f"wrong, expected={shortened(self.expected)}"
+        return f"Answer({shortened(self.answer)}, {verdict}, leaves={self.leaves})"
 
-def solve(model: str | Path | Trained, question: Any, *, leaves: int | None = None) -> Answer:
-    """Let a trained model answer one question.
+
+def solve(
+    model: str | Path | Trained,
+    question: Any,
+    *,
+    task: str | Task | None = None,
+    leaves: int | None = None,
+) -> Answer:
+    """Let a trained model answer one question, and say whether the oracle agrees.
 
     Args:
         model: a trained model, or what `ham.load` takes: a run's folder, a checkpoint, a name.
         question: the task's own values (`[(7, 1), (3, 9)]`), or text as for `ham solve` (`"7:1 3:9"`).
+        task: another task than the one it was trained on.
         leaves: size of the memory; by default the smallest that holds the question, but not smaller
             than the smallest the model was trained on.
     """
-    return solve_all(model, [question], leaves=leaves)[0]
+    return solve_all(model, [question], task=task, leaves=leaves)[0]
 
 
 def solve_all(
-    model: str | Path | Trained, questions: Sequence[Any], *, leaves: int | None = None
+    model: str | Path | Trained,
+    questions: Sequence[Any],
+    *,
+    task: str | Task | None = None,
+    leaves: int | None = None,
 ) -> list[Answer]:
     """Answers to many questions; those that need the same size of memory are run together."""
-    trained = model if isinstance(model, Trained) else runs.load(model)
-    task = trained.task
-    asked = [task.parse(question) if isinstance(question, str) else question for question in questions]
-    rows = [task.encode(question) for question in asked]
+    trained = loaded(model, task)
+    asked = [as_asked(trained.task, question) for question in questions]
+    rows = [trained.task.encode(question) for question in asked]
     sizes = [leaves or memory_for(trained, len(these)) for these in rows]
     for these, size in zip(rows, sizes, strict=True):
         depth_of(size)
@@ -68,6 +83,11 @@ def solve_all(
             some = members[start : start + at_once]
             outputs |= zip(some, _run(trained, [rows[place] for place in some], size), strict=True)
     return [_judged(trained, asked[place], outputs[place], size) for place, size in enumerate(sizes)]
+
+
+def as_asked(task: Task, question: Any) -> Any:
+    """The task's own values, where a person may have given text."""
+    return task.parse(question) if isinstance(question, str) else question
 
 
 def memory_for(trained: Trained, length: int) -> int:
@@ -103,4 +123,4 @@ def _judged(trained: Trained, question: Any, symbols: np.ndarray, leaves: int) -
     return Answer(question, answer, expected, ended and answer == expected, ended, leaves)
 
 
-__all__ = ["MARGIN", "Answer", "memory_for", "solve", "solve_all"]
+__all__ = ["MARGIN", "Answer", "as_asked", "memory_for", "solve", "solve_all"]

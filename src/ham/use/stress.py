@@ -2,51 +2,85 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from pathlib import Path
 
 import numpy as np
 import torch
 
 from ham.core.errors import InputError
+from ham.core.rows import Rows
+from ham.core.seeds import Purpose, generator
 from ham.core.tree import depth_of
-from ham.models import Model
+from ham.runs import Trained, loaded
 from ham.tasks import HardCase, Task
 from ham.tasks.hard_cases import batch_of
 from ham.train.evaluate import LARGEST_BATCH, LEAVES_AT_ONCE, require_finite
 from ham.train.losses import whole_sequences_wrong
 from ham.train.objective import Examples
+from ham.use.evaluate import chosen_seed, sizes_of
 
-
-@dataclass(frozen=True)
-class Stressed:
-    """Whole sequences wrong among the questions of one family."""
-
-    case: HardCase
-    leaves: int
-    examples: int
-    wrong: int
+SIZES = (32, 128, 1024)
 
 
 def stress(
-    model: Model, task: Task, *, leaves: int, examples: int, rng: np.random.Generator
-) -> list[Stressed]:
-    """Run a model greedily on so many questions of each of the task's hard cases."""
-    depth_of(leaves)
+    model: str | Path | Trained,
+    *,
+    task: str | Task | None = None,
+    leaves: int | Sequence[int] = SIZES,
+    examples: int = 100,
+    seed: int | None = None,
+) -> Rows:
+    """Count the wrong answers of a trained model to hard questions; a family and a size of the memory a row.
+
+    Args:
+        model: a trained model, or what `ham.load` takes: a run's folder, a checkpoint, a name.
+        task: another task than the one it was trained on.
+        leaves: sizes of the memory, powers of two.
+        examples: questions of each family for each size.
+        seed: of the questions; by default a new one each time, which is in every row.
+    """
+    trained = loaded(model, task)
+    seed, sizes = chosen_seed(seed), sizes_of(leaves)
+    cases = trained.task.hard_cases()
+    if not cases:
+        raise InputError(f"{trained.task.name} names no hard cases (Task.hard_cases)")
     if examples < 1:
         raise InputError(f"examples must be at least 1, got {examples}")
-    return [_stressed(model, task, case, leaves, examples, rng) for case in task.hard_cases()]
+    rows = Rows()
+    for size in sizes:
+        depth_of(size)
+        rng = generator(Purpose.TEST, seed, size)
+        rows += [
+            {
+                "task": trained.task.name,
+                "family": case.name,
+                "practised": case.practised,
+                "leaves": size,
+                "examples": examples,
+                "wrong": _wrong(trained, case, size, examples, rng),
+                "seed": seed,
+            }
+            for case in cases
+        ]
+    return rows
 
 
-def _stressed(
-    model: Model, task: Task, case: HardCase, leaves: int, examples: int, rng: np.random.Generator
-) -> Stressed:
+def _wrong(trained: Trained, case: HardCase, leaves: int, examples: int, rng: np.random.Generator) -> int:
+    """Whole sequences wrong among so many questions of one family."""
     at_once = max(1, min(LARGEST_BATCH, LEAVES_AT_ONCE // leaves))
     wrong = 0
     with torch.no_grad():
         for done in range(0, examples, at_once):
             count = min(at_once, examples - done)
-            given = Examples.of(batch_of(task, [case.draw(rng, leaves) for _ in range(count)]))
-            outputs = model(given.inputs, given.lengths, given.asked, leaves=leaves, keep=False).outputs
+            questions = [case.draw(rng, leaves) for _ in range(count)]
+            given = Examples.of(batch_of(trained.task, questions))
+            outputs = trained.model(
+                given.inputs, given.lengths, given.asked, leaves=leaves, keep=False
+            ).outputs
             require_finite(outputs, leaves)
             wrong += int(whole_sequences_wrong(outputs, given.targets, given.counted).sum())
-    return Stressed(case, leaves, examples, wrong)
+    return wrong
+
+
+__all__ = ["SIZES", "stress"]

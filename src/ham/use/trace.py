@@ -13,6 +13,7 @@ import math
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,12 +21,12 @@ import torch
 
 from ham.core.errors import InputError
 from ham.core.files import read_json
-from ham.core.tree import depth_of, path_to
+from ham.core.tree import path_to
 from ham.models import HAM, SoftHAM
-from ham.ops import reference
-from ham.runs import Trained
+from ham.runs import Trained, loaded
 from ham.tasks import Task
-from ham.use.solve import memory_for
+from ham.use.inline import drawn, in_lines
+from ham.use.solve import as_asked, memory_for
 
 FORMAT = "ham-trace"
 VERSION = 1
@@ -75,9 +76,9 @@ class Step:
     """None at timesteps that give no output (η > 1)."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Trace:
-    """A whole greedy run of one model on one question."""
+    """A whole greedy run of one model on one question; printed a line a timestep, in a notebook drawn."""
 
     task: str
     model: str
@@ -95,6 +96,17 @@ class Trace:
     right: bool
     """Whether every output that counts is right, to the last bit."""
 
+    def __repr__(self) -> str:
+        verdict = "right" if self.right else "wrong"
+        text = self.text if len(self.text) <= 60 else f"{self.text[:59]}…"
+        return f"Trace({self.task!r}, {text!r}, {verdict}, leaves={self.leaves}, steps={len(self.steps)})"
+
+    def __str__(self) -> str:
+        return in_lines(self)
+
+    def _repr_html_(self) -> str:
+        return drawn(self)
+
     def trees(self) -> Iterator[np.ndarray]:
         """The whole memory before each timestep, and after the last."""
         tree = np.array(self.tree)
@@ -105,6 +117,7 @@ class Trace:
             yield tree.copy()
 
     def to_json(self, indent: int | None = None) -> str:
+        """The trace in the format of docs/trace_format.md."""
         whole = {"format": FORMAT, "version": VERSION, **dataclasses.asdict(self)}
         return json.dumps(whole, indent=indent, default=str)
 
@@ -127,14 +140,29 @@ class Trace:
         return trace
 
 
-def trace(trained: Trained, question: Any, *, leaves: int | None = None) -> Trace:
-    """Run a model greedily on one question and write down all that happens."""
-    return traces(trained, [question], leaves=leaves)[0]
+def trace(
+    model: str | Path | Trained,
+    question: Any,
+    *,
+    task: str | Task | None = None,
+    leaves: int | None = None,
+) -> Trace:
+    """Run a model greedily on one question and write down all that happens.
+
+    Args:
+        model: a trained model, or what `ham.load` takes: a run's folder, a checkpoint, a name.
+        question: the task's own values (`[(7, 1), (3, 9)]`), or text as for `ham solve` (`"7:1 3:9"`).
+        task: another task than the one it was trained on.
+        leaves: size of the memory; by default the smallest that holds the question, but not smaller
+            than the smallest the model was trained on.
+    """
+    return traces(loaded(model, task), [question], leaves=leaves)[0]
 
 
-def traces(trained: Trained, questions: Sequence[Any], *, leaves: int | None = None) -> list[Trace]:
+def traces(trained: Trained, asked: Sequence[Any], *, leaves: int | None = None) -> list[Trace]:
     """A trace of each question; those of one size run together."""
     _hard_memory(trained)
+    questions = [as_asked(trained.task, question) for question in asked]
     encoded = [trained.task.encode(question) for question in questions]
     by_size: dict[int, list[int]] = defaultdict(list)
     for place, rows in enumerate(encoded):
@@ -184,7 +212,7 @@ def _hard_memory(trained: Trained) -> None:
 
 
 def _run(trained: Trained, questions: list, encoded: list[np.ndarray], leaves: int) -> list[Trace]:
-    """Run a batch on the reference engine, which is the definition, and split it into traces."""
+    """Run a batch, access by access, and split it into traces."""
     model: Any = trained.model  # one of the two with a tree, by _hard_memory
     task = trained.task
     targets = [task.targets(question) for question in questions]
@@ -196,28 +224,27 @@ def _run(trained: Trained, questions: list, encoded: list[np.ndarray], leaves: i
         row[: len(rows)] = torch.from_numpy(rows)
 
     happened: list[tuple] = []
-    greedy = torch.full((batch, depth_of(leaves)), 0.5)
     everyone = torch.arange(batch)[:, None]
     online = task.online
     with torch.no_grad():
         memory = model.memory
-        tree = (memory.empty(batch, leaves) if online else memory.init(inputs, lengths, leaves)).tree.clone()
-        first = tree.clone()
+        state = memory.empty(batch, leaves) if online else memory.init(inputs, lengths, leaves)
+        first = state.tree.clone()
         if not online:
             h = c = torch.zeros(batch, model.controller.hidden_size)
         for t in range(timesteps):
             query = inputs[:, t] if online else h
-            logits, _, leaf, value = reference.attend(tree, query, greedy, memory.search)
-            logits, leaf, value = logits.clone(), leaf.clone(), value.clone()
+            read = memory.attend(state, query, greedy=True)
+            logits, leaf, value = read.turn_logits.clone(), read.leaf.clone(), read.value.clone()
             if online:
                 said = model.output(value)
             else:
                 h, c = model.controller(value, (h, c))
                 said = model.output(h)
             path = path_to(leaf, leaves)
-            before = tree[everyone, path]
-            reference.update(tree, leaf, inputs[:, t] if online else h, None, memory.write, memory.join)
-            after = tree[everyone, path]
+            before = state.tree[everyone, path]
+            state = memory.update(state, read, inputs[:, t] if online else h)
+            after = state.tree[everyone, path]
             parts = (query, path, torch.sigmoid(logits), leaf, value, before, after, torch.sigmoid(said))
             happened.append(tuple(part.tolist() for part in parts))
 

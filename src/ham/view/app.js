@@ -271,7 +271,7 @@ const App = (() => {
   function describe(node) {
     const { leaves } = trace;
     const span = leaves >> (31 - Math.clz32(node));
-    const start = node * span - leaves + 1;
+    const start = node * span - leaves;
     const t = timestep();
     const level = phase() >= 0 ? (trace.steps[t]?.path.indexOf(node) ?? -1) : -1;
     const p = level >= 0 ? trace.steps[t].p_right[level] : undefined;
@@ -290,7 +290,7 @@ const App = (() => {
         : [`${plural(labels.length, "item")} in a tree of ${count(trace.leaves)} leaves; every node above was joined from its two children. `, strong("Play"), " to watch."];
     }
     const label = leafItems(step.leaf).join(" ");
-    const leaf = `leaf ${count(step.leaf + 1)}`;
+    const leaf = `leaf ${count(step.leaf)}`;
     const head = strong(`Timestep ${count(t + 1)}${task.online ? `, ${labels[t]}` : ""}. `);
     if (p === 0) {
       const turns = step.p_right.map((q) => (q > 0.5 ? "right" : "left"));
@@ -307,7 +307,7 @@ const App = (() => {
   }
 
   function said(step) {
-    const leaf = `leaf ${count(step.leaf + 1)}`;
+    const leaf = `leaf ${count(step.leaf)}`;
     const { output } = step;
     if (!output) return [`It reads ${leaf}; the answer comes at a later timestep.`];
     if (output.expected === null) return [`It reads ${leaf}. A push asks for no answer.`];
@@ -439,14 +439,14 @@ const App = (() => {
     const shown = p === 1 ? [] : p === 2 ? [step.written] : changesOf(timestep()).slice(0, CHANGES_SHOWN);
     const picture = ({ node }, numbers) => TreeView.picture(numbers, 8, view.top(node));
     const made = shown.map((change, i) => {
-      const name = i ? (change.node === 1 ? "root, rejoined" : `node ${count(change.node)}, rejoined`) : `leaf ${count(step.leaf + 1)}, written`;
+      const name = i ? (change.node === 1 ? "root, rejoined" : `node ${count(change.node)}, rejoined`) : `leaf ${count(step.leaf)}, written`;
       return element("div", "change",
         element("span", `name ${i ? "joined" : "written"}`, name),
         element("div", "both", picture(change, change.before), "→", picture(change, change.after)));
     });
     if (p === 1) {
       made.push(element("div", "change",
-        element("span", "name", `leaf ${count(step.leaf + 1)}, read`),
+        element("span", "name", `leaf ${count(step.leaf)}, read`),
         element("div", "both", picture(step.written, step.value))));
     }
     box.replaceChildren(...made);

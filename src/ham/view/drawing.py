@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ham.core.errors import InputError
+from ham.core.install import install
 from ham.core.text import visible
 
 if TYPE_CHECKING:
@@ -23,7 +24,7 @@ def matplotlib() -> Any:
                 import matplotlib
         import matplotlib
     except ImportError:
-        raise InputError("plots need matplotlib: pip install 'ham-memory[view]'") from None
+        raise InputError(f"plots need matplotlib: {install('view')}") from None
     return matplotlib
 
 

@@ -1,4 +1,4 @@
-// Adam (Kingma & Ba, 2015) in one pass; ham/learn/adam.py defines it.
+// Adam (Kingma & Ba, 2015) in one pass; ham/train/adam.py defines it.
 
 #include <cmath>
 

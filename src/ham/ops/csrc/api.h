@@ -1,4 +1,4 @@
-// The C interface; ham/ops/native.py declares the same structures to ctypes.
+// The C interface; structures.cpp tells Python of its structures, field by field.
 #pragma once
 
 #include <cstdint>
@@ -49,16 +49,21 @@ struct HamEpisode {
   float* const* d_parameters;
 };
 
-// A batch of training: the episode, the objective, and the gradient of all weights.
+// What every batch of training has: memory for results, tapes and scratch, and what comes out.
+struct HamBatch {
+  float* workspace;
+  int64_t floats;         // of the workspace
+  const float* gradient;  // the vector that d_parameters point into, and its length
+  int64_t weights;
+  double terms[4];        // the objective's
+  double norm;            // of the gradient
+};
+
+// A batch of a model with a memory.
 struct HamGradient {
   HamEpisode episode;      // its results, tape and scratch are taken from the workspace
   HamObjective objective;  // likewise; batch, timesteps and the like come from the episode
-  float* workspace;
-  int64_t floats;          // of the workspace
-  const float* gradient;   // the vector that d_parameters and d_head point into, and its length
-  int64_t weights;
-  double terms[4];         // the objective's
-  double norm;             // of the gradient
+  HamBatch batch;
 };
 
 // Adam on one vector.
@@ -76,7 +81,7 @@ struct HamAdam {
 // An LSTM over an example's rows, as many as it has, in one or both directions, from a state of zeros.
 struct HamReader {
   int64_t batch, slots, features, cells, directions, taped, threads;
-  const float* const* parameters;  // four a direction
+  const float* const* parameters;
   const float* rows;               // [slots][features]
   const int64_t* lengths;          // rows that each example has
   float* states;                   // [slots][directions][cells], zeros beyond the length
@@ -95,7 +100,7 @@ struct HamReader {
 // a layer with tanh makes the first state of the one given, beside a cell of zeros.
 struct HamDecoder {
   int64_t batch, symbols, bits, cells, directions, items, item, width, taped, threads;
-  const float* const* parameters;  // with items: query's (2), item's, score's, start's (2); LSTM's, output's
+  const float* const* parameters;
   const float* state;              // [directions][cells], of which the last counts
   const float* cell;               // likewise; null with items
   const int64_t* asked;            // symbols that each example writes
@@ -113,45 +118,51 @@ struct HamDecoder {
   float* const* d_parameters;
 };
 
-// A batch of training: both, the objective, and the gradient of all weights.
+// A batch of a baseline.
 struct HamSequence {
   HamReader reader;        // their results, tapes and scratch are taken from the workspace,
   HamDecoder decoder;      // and what the decoder starts from and looks at from the reader
   HamObjective objective;  // likewise; no decisions
-  float* workspace;
-  int64_t floats;          // of the workspace
-  const float* gradient;   // the vector that the d_parameters point into, and its length
-  int64_t weights;
-  double terms[4];         // the objective's
-  double norm;             // of the gradient
+  HamBatch batch;
 };
 
-// sizes: floats of tape, of forward's scratch, of backward's scratch.
+// A tensor that a call expects: `network.tensor`, or the latter alone, of shape [rows][columns].
+struct HamParameter {
+  const char *network, *tensor;
+  int64_t rows, columns;  // columns = 0: a bias
+};
+
+// For each kind of call. sizes: floats of tape, of forward's scratch, of backward's scratch.
+// parameters: what is expected of `parameters`, in this order; how many there are is returned, and no more than
+// `room` are told.
+// backward: 0 when done, -1 if the tape is not one that forward wrote.
 void ham_episode_sizes(const HamEpisode*, int64_t* sizes);
+int64_t ham_episode_parameters(const HamEpisode*, HamParameter* found, int64_t room);
 void ham_episode_forward(const HamEpisode*);
-// 0 when done, -1 if the tape is not one that forward wrote.
 int64_t ham_episode_backward(const HamEpisode*);
 
 // The same with soft attention: nothing is decided, so uniforms, turns and their logits must be null;
 // leaf is the likeliest one.
 void ham_soft_sizes(const HamEpisode*, int64_t* sizes);
+int64_t ham_soft_parameters(const HamEpisode*, HamParameter* found, int64_t room);
 void ham_soft_forward(const HamEpisode*);
 int64_t ham_soft_backward(const HamEpisode*);
 
+void ham_reader_sizes(const HamReader*, int64_t* sizes);
+int64_t ham_reader_parameters(const HamReader*, HamParameter* found, int64_t room);
+void ham_reader_forward(const HamReader*);
+int64_t ham_reader_backward(const HamReader*);
+
+void ham_decoder_sizes(const HamDecoder*, int64_t* sizes);
+int64_t ham_decoder_parameters(const HamDecoder*, HamParameter* found, int64_t room);
+void ham_decoder_forward(const HamDecoder*);
+int64_t ham_decoder_backward(const HamDecoder*);
+
 // 0 when done, -1 if an argument is out of range or not finite, else the floats that the workspace needs.
 int64_t ham_gradient(HamGradient*);
+int64_t ham_sequence_gradient(HamSequence*);
 
 void ham_adam(const HamAdam*);
-
-void ham_reader_sizes(const HamReader*, int64_t* sizes);
-void ham_reader_forward(const HamReader*);
-void ham_reader_backward(const HamReader*);
-void ham_decoder_sizes(const HamDecoder*, int64_t* sizes);
-void ham_decoder_forward(const HamDecoder*);
-void ham_decoder_backward(const HamDecoder*);
-
-// As ham_gradient.
-int64_t ham_sequence_gradient(HamSequence*);
 
 // The first index whose value is not finite, or outside [low, high]; -1 if there is none.
 int64_t ham_first_not_finite(const float* values, int64_t count);
@@ -162,7 +173,6 @@ void ham_use_huge_pages(void* buffer, int64_t bytes);
 void ham_release_buffers();
 void ham_fill_with_nan(int64_t fill);
 
-// sizeof of HamEpisode, HamObjective, HamGradient, HamAdam, HamReader, HamDecoder and HamSequence:
-// the binding checks them.
-void ham_layout(int64_t* sizes);
+// A line for each field of each structure above, in order: structure, size of it, field, its type, offset, size.
+const char* ham_structures();
 }

@@ -108,15 +108,15 @@ struct BuildScratch {
 };
 
 // EMBED of one row; lanes that do not have it get zeros. `made` has embed_made() features.
-inline void embed_forward(const Model& model, const Forest& forest, const float* const* inputs,
+inline void embed_forward(const Model& model, const Lanes& lanes, const float* const* inputs,
                           const int64_t* lengths, int64_t row, float* value, float* made, float* hidden,
                           float* input) {
   const Shape& shape = model.shape;
   const float* rows[kLanes];
   LaneMask present;
   for (int lane = 0; lane < kLanes; ++lane) {
-    bool is_present = lane < forest.active && row < lengths[lane];
-    rows[lane] = is_present ? inputs[lane] + row * shape.bits : forest.zeros;
+    bool is_present = lane < lanes.active && row < lengths[lane];
+    rows[lane] = is_present ? inputs[lane] + row * shape.bits : lanes.spare.zeros;
     present.lane[lane] = -static_cast<int32_t>(is_present);
   }
   gather(input, rows, shape.bits);

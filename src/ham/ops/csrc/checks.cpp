@@ -37,13 +37,3 @@ void ham_use_huge_pages(void* buffer, int64_t bytes) {
   if (first < end) madvise(reinterpret_cast<void*>(first), end - first, MADV_HUGEPAGE);
 #endif
 }
-
-void ham_layout(int64_t* sizes) {
-  sizes[0] = sizeof(HamEpisode);
-  sizes[1] = sizeof(HamObjective);
-  sizes[2] = sizeof(HamGradient);
-  sizes[3] = sizeof(HamAdam);
-  sizes[4] = sizeof(HamReader);
-  sizes[5] = sizeof(HamDecoder);
-  sizes[6] = sizeof(HamSequence);
-}

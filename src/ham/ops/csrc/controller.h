@@ -1,145 +1,10 @@
-// What an episode is made of whichever way its memory attends: chunks of lanes, the controller that
-// drives them (the LSTM, or the rows of the input), its outputs, and the backward of both.
+// What drives an episode: the LSTM, or the rows of the input; its outputs; and the backward of both.
 #pragma once
 
-#include <algorithm>
-
-#include "api.h"
-#include "build.h"
+#include "episode.h"
+#include "lstm.h"
 
 namespace ham {
-
-inline int64_t levels_of(int64_t leaves) {
-  int64_t levels = 0;
-  while ((int64_t{1} << levels) < leaves) ++levels;
-  return levels;
-}
-
-inline Shape shape_of(const HamEpisode& e) {
-  return {e.leaves, levels_of(e.leaves), e.has_lstm ? e.bits : 0, e.width,
-          e.query,  e.depth == 2 ? e.hidden : 0, e.outputs, e.depth, e.has_lstm != 0};
-}
-
-inline Bounds bounds_of(const HamEpisode& e) {
-  return {e.join == kNormalised, e.join == kHighway, e.top, e.grid, e.cell_bound};
-}
-
-inline void add_layers(Model& model) {
-  const Shape& s = model.shape;
-  if (s.has_lstm) model.mlp(model.embed, s.bits, s.width);
-  model.join_layers();
-  model.mlp(model.search, s.width + s.query, 1);
-  model.write_layers();
-  if (s.has_lstm) {
-    model.lstm_layer(model.lstm, s.query, s.width);
-    model.layer(model.output[0], s.query, s.outputs);
-    model.linear(model.output[0], 0, s.outputs);
-  } else {
-    model.mlp(model.output, s.width, s.outputs);
-  }
-}
-
-struct EpisodeChunk : Chunk {
-  int64_t length[kLanes];
-  int64_t updates = 0, filled = 0;  // filled: rows of the input in the longest lane
-  Occupied occupied;
-  Stock stock;
-};
-
-inline std::vector<EpisodeChunk> make_chunks(const HamEpisode& e) {
-  auto chunks = chunks_of<EpisodeChunk>(e.batch, e.durations);
-  for (EpisodeChunk& chunk : chunks) {
-    for (int64_t lane = 0; lane < chunk.lanes; ++lane) {
-      chunk.length[lane] = e.has_lstm ? e.lengths[chunk.example[lane]] : 0;
-      chunk.filled = std::max(chunk.filled, chunk.length[lane]);
-    }
-    chunk.occupied = {chunk.filled, e.places};
-    chunk.stock = {e.kinds, e.stock, e.stock_ends};
-    // Nobody sees what the last timestep writes, unless the final tree is asked for.
-    chunk.updates = e.tree ? chunk.steps : std::max<int64_t>(chunk.steps - 1, 0);
-  }
-  return chunks;
-}
-
-// Trees and the two rows that stand in for lanes without one.
-struct ForestScratch {
-  float *trees, *zeros, *trash;
-
-  static int64_t longest_row(const HamEpisode& e) {
-    return std::max({e.width, e.bits, e.query, e.outputs, levels_of(e.leaves), int64_t{1}});
-  }
-  void lay_out(Arena& arena, const HamEpisode& e, bool with_trees) {
-    int64_t lanes = std::min<int64_t>(e.batch, kLanes);
-    trees = arena.take(with_trees ? lanes * 2 * e.leaves * e.width : 0);
-    zeros = arena.take(longest_row(e));
-    trash = arena.take(longest_row(e));
-  }
-  void start(const HamEpisode& e) {
-    std::memset(zeros, 0, sizeof(float) * longest_row(e));
-    std::memset(trash, 0, sizeof(float) * longest_row(e));
-  }
-  Forest forest(const HamEpisode& e, const EpisodeChunk& chunk, float* given) const {
-    Forest forest;
-    forest.width = e.width;
-    forest.large = 2 * e.leaves * e.width > kLargeTree / static_cast<int64_t>(sizeof(float));
-    forest.zeros = zeros;
-    forest.trash = trash;
-    forest.active = chunk.lanes;
-    int64_t floats = 2 * e.leaves * e.width;
-    for (int64_t lane = 0; lane < chunk.lanes; ++lane)
-      forest.tree[lane] = given ? given + chunk.example[lane] * floats : trees + lane * floats;
-    return forest;
-  }
-};
-
-// LSTM+HAM: where each lane's inputs start.
-struct LaneInputs {
-  const float* row[kLanes] = {};
-};
-inline LaneInputs inputs_of(const HamEpisode& e, const EpisodeChunk& chunk) {
-  LaneInputs inputs;
-  if (e.has_lstm)
-    for (int64_t lane = 0; lane < chunk.lanes; ++lane)
-      inputs.row[lane] = e.inputs + chunk.example[lane] * e.rows * e.bits;
-  return inputs;
-}
-
-// Rows of one timestep of a tensor [batch][steps][features], for the lanes still running.
-inline Rows rows_of(const Forest& forest, const EpisodeChunk& chunk, float* tensor, int64_t steps, int64_t step,
-             int64_t features, float* otherwise) {
-  Rows rows;
-  for (int64_t lane = 0; lane < kLanes; ++lane)
-    rows.row[lane] = lane < forest.active
-                         ? tensor + (chunk.example[lane] * steps + step) * features
-                         : otherwise;
-  return rows;
-}
-inline void gather_rows(float* panel, const Forest& forest, const EpisodeChunk& chunk, const float* tensor,
-                 int64_t steps, int64_t step, int64_t features) {
-  gather(panel, rows_of(forest, chunk, const_cast<float*>(tensor), steps, step, features, forest.zeros),
-         features);
-}
-inline void scatter_rows(const Forest& forest, const EpisodeChunk& chunk, float* tensor, int64_t steps,
-                  int64_t step, int64_t features, const float* panel) {
-  scatter<false>(rows_of(forest, chunk, tensor, steps, step, features, forest.trash), panel, features);
-}
-
-// What no timestep reached.
-inline void clear_rest(const HamEpisode& e, const EpisodeChunk& chunk, int64_t levels) {
-  auto clear = [](auto* tensor, int64_t example, int64_t steps, int64_t first, int64_t features, int byte) {
-    if (tensor)
-      std::memset(tensor + (example * steps + first) * features, byte,
-                  sizeof *tensor * (steps - first) * features);
-  };
-  for (int64_t lane = 0; lane < chunk.lanes; ++lane) {
-    int64_t example = chunk.example[lane], first = chunk.duration[lane];
-    clear(e.output_logits, example, e.timesteps / e.every, first / e.every, e.outputs, 0);
-    clear(e.turn_logits, example, e.timesteps, first, levels, 0);
-    clear(e.turns, example, e.timesteps, first, levels, 0);
-    clear(e.leaf, example, e.timesteps, first, 1, 0xFF);
-    clear(e.queries, example, e.timesteps, first, e.query, 0);
-  }
-}
 
 // What the controller leaves for backward; without a tape, room for one timestep.
 struct ControllerTape {
@@ -174,35 +39,33 @@ struct ControllerTape {
 };
 
 // From the states given, or from zeros.
-inline void start_controller(const HamEpisode& e, const Forest& forest, const EpisodeChunk& chunk,
-                             const ControllerTape& tape) {
+inline void start_controller(const HamEpisode& e, const Lanes& lanes, const ControllerTape& tape) {
   if (!tape.shape.has_lstm) return;
   if (e.first_cell == nullptr) {
     zero_panel(tape.query(0), tape.shape.query);
     zero_panel(tape.cell_before(0), tape.shape.query);
     return;
   }
-  gather_rows(tape.query(0), forest, chunk, e.first_state, 1, 0, tape.shape.query);
-  gather_rows(tape.cell_before(0), forest, chunk, e.first_cell, 1, 0, tape.shape.query);
+  lanes.gather(tape.query(0), e.first_state, 1, 0, tape.shape.query);
+  lanes.gather(tape.cell_before(0), e.first_cell, 1, 0, tape.shape.query);
 }
 
 // The query of timestep t.
-inline void take_query(const HamEpisode& e, const Forest& forest, const EpisodeChunk& chunk,
-                       const ControllerTape& tape, int64_t t) {
+inline void take_query(const HamEpisode& e, const Lanes& lanes, const ControllerTape& tape, int64_t t) {
   const Shape& shape = tape.shape;
   float *query = tape.query(t), *new_query = tape.new_query(t);
   if (!shape.has_lstm) {
-    gather_rows(query, forest, chunk, e.inputs, e.timesteps, t, shape.query);
+    lanes.gather(query, e.inputs, e.timesteps, t, shape.query);
     copy_panel(new_query, query, shape.query);
   } else if (t > 0) {
     copy_panel(query, tape.new_query(t - 1), shape.query);
   }
-  if (e.queries) scatter_rows(forest, chunk, e.queries, e.timesteps, t, shape.query, query);
+  if (e.queries) lanes.scatter(e.queries, e.timesteps, t, shape.query, query);
 }
 
 // What the value that was read does to the controller, and the output, if one is due.
-inline void controller_forward(const HamEpisode& e, const Model& model, const Forest& forest,
-                               const EpisodeChunk& chunk, const ControllerTape& tape, int64_t t, float* output) {
+inline void controller_forward(const HamEpisode& e, const Model& model, const Lanes& lanes,
+                               const ControllerTape& tape, int64_t t, float* output) {
   const Shape& shape = tape.shape;
   float* new_query = tape.new_query(t);
   if (shape.has_lstm)
@@ -215,7 +78,7 @@ inline void controller_forward(const HamEpisode& e, const Model& model, const Fo
   else
     mlp_forward<Finish::none>(model.output, model.deep(), output, tape.output_hidden_at(symbol),
                               tape.value(t));
-  scatter_rows(forest, chunk, e.output_logits, e.timesteps / e.every, symbol, shape.outputs, output);
+  lanes.scatter(e.output_logits, e.timesteps / e.every, symbol, shape.outputs, output);
 }
 
 struct ControllerScratch {
@@ -241,9 +104,8 @@ struct ControllerScratch {
 };
 
 // d_query: of the new query, in; of the query, out. d_value: the read's share is added to it.
-inline void controller_backward(const HamEpisode& e, const Model& model, const Forest& forest,
-                                const EpisodeChunk& chunk, const ControllerTape& tape,
-                                const ControllerScratch& scratch, int64_t t) {
+inline void controller_backward(const HamEpisode& e, const Model& model, const Lanes& lanes,
+                                const ControllerTape& tape, const ControllerScratch& scratch, int64_t t) {
   const Shape& shape = model.shape;
   int64_t width = shape.width, step_at = t % kStepBlock;
   if ((t + 1) % e.every == 0) {
@@ -251,7 +113,7 @@ inline void controller_backward(const HamEpisode& e, const Model& model, const F
     int64_t at = symbol - (t - step_at) / e.every;
     float* d_output = scratch.output + at * panel_floats(shape.outputs);
     if (e.d_output_logits)
-      gather_rows(d_output, forest, chunk, e.d_output_logits, e.timesteps / e.every, symbol, shape.outputs);
+      lanes.gather(d_output, e.d_output_logits, e.timesteps / e.every, symbol, shape.outputs);
     else
       zero_panel(d_output, shape.outputs);
     if (shape.has_lstm) {

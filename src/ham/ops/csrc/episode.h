@@ -1,132 +1,96 @@
-// One call of the engine: a batch cut into chunks, their tapes, the workers' scratch, the sum of gradients.
+// What an episode is whichever way its memory attends: its model, its chunks of lanes, the trees they work on.
 #pragma once
 
+#include <algorithm>
 #include <vector>
 
+#include "api.h"
 #include "build.h"
-#include "controller.h"
-#include "threads.h"
 
 namespace ham {
 
-// The whole call: chunks, packed parameters, where each chunk's tape and each worker's scratch is.
-// `Way` is how the memory attends, with a chunk's tape, scratch, forward and backward.
-template <class Way>
-class Episode {
-  using Tape = typename Way::Tape;
-  using ForwardScratch = typename Way::ForwardScratch;
-  using BackwardScratch = typename Way::BackwardScratch;
+struct EpisodeChunk : Chunk {
+  int64_t length[kLanes];
+  int64_t updates = 0, filled = 0;  // filled: rows of the input in the longest lane
+  Occupied occupied;
+  Stock stock;
+};
 
- public:
-  explicit Episode(const HamEpisode& e) : e_(e), model_(shape_of(e), bounds_of(e)), chunks_(make_chunks(e)) {
-    add_layers(model_);
-    model_.pull = e.pull;
-    for (const EpisodeChunk& chunk : chunks_) {
-      filled_ = std::max(filled_, chunk.filled);
-      joins_ = std::max(joins_, BuildTape::slots(model_.shape, chunk.occupied, chunk.stock, true));
-      starts_.push_back(tape_floats_);
-      if (!e.taped) continue;
-      Arena arena(nullptr);
-      Tape{}.lay_out(arena, model_, chunk, e.every, true);
-      tape_floats_ += arena.used();
-    }
-    workers_ = std::max<int64_t>(1, std::min<int64_t>(e.threads, chunks_.size()));
-  }
+struct Episode {
+  using Arguments = HamEpisode;
 
-  void sizes(int64_t* sizes) const {
-    sizes[0] = tape_floats_;
-    sizes[1] = packed_floats() + workers_ * worker_floats<ForwardScratch>();
-    sizes[2] = packed_floats() + workers_ * worker_floats<BackwardScratch>() +
-               static_cast<int64_t>(chunks_.size()) * gradient_floats();
-  }
+  const HamEpisode& a;
+  Model model;
+  std::vector<EpisodeChunk> chunks;
+  int64_t filled = 0;  // of the chunk with most
 
-  void forward() {
-    model_.pack(e_.parameters, e_.scratch);
-    Team team(workers_);
-    forward(team);
-  }
-
-  // False, and nothing done, if the tape is not one that forward wrote: it may have been stored and brought back.
-  bool backward() {
-    for (size_t i = 0; i < chunks_.size(); ++i)
-      if (!tape(i).is_intact(e_.leaves, chunks_[i].steps)) return false;
-    model_.pack(e_.parameters, e_.scratch);
-    Team team(workers_);
-    backward(team);
-    return true;
-  }
-
-  // Both on one team, with what turns results into gradients in between.
-  template <class Between>
-  void forward_and_backward(const Between& between) {
-    Team team(workers_);
-    model_.pack(e_.parameters, e_.scratch);
-    forward(team);
-    between();
-    backward(team);
-  }
-
- private:
-  void forward(Team& team) {
-    std::vector<ForwardScratch> scratch(workers_);
-    lay_out_workers(scratch);
-    team.run(chunks_.size(), [&](int64_t i, int64_t worker) {
-      if (!e_.taped)
-        Way::forward_chunk(e_, model_, chunks_[i], scratch[worker].untaped, scratch[worker]);
-      else
-        Way::forward_chunk(e_, model_, chunks_[i], tape(i), scratch[worker]);
-    });
-  }
-
-  void backward(Team& team) {
-    std::vector<BackwardScratch> scratch(workers_);
-    lay_out_workers(scratch);
-    float* gradients = e_.scratch + packed_floats() + workers_ * worker_floats<BackwardScratch>();
-    int64_t floats = gradient_floats(), count = static_cast<int64_t>(chunks_.size());
-    team.run(count, [&](int64_t i, int64_t worker) {
-      std::memset(gradients + i * floats, 0, sizeof(float) * floats);
-      Way::backward_chunk(e_, model_, chunks_[i], tape(i), scratch[worker], gradients + i * floats);
-    });
-    // In the order of the chunks, whoever computed them: the sum does not depend on threads.
-    for (int64_t i = 1; i < count; ++i)
-      for (int64_t j = 0; j < floats; ++j) gradients[j] += gradients[i * floats + j];
-    model_.unpack(gradients, e_.d_parameters);
-  }
-
-  int64_t packed_floats() const { return model_.packed_floats; }
-  int64_t gradient_floats() const { return (model_.gradient_floats + 15) / 16 * 16; }
-
-  void measure(ForwardScratch& scratch, Arena& arena) const { scratch.lay_out(arena, e_, model_); }
-  void measure(BackwardScratch& scratch, Arena& arena) const {
-    scratch.lay_out(arena, e_, model_, joins_, filled_);
-  }
-  template <class Scratch>
-  int64_t worker_floats() const {
-    Arena arena(nullptr);
-    Scratch scratch;
-    measure(scratch, arena);
-    return arena.used();
-  }
-  template <class Scratch>
-  void lay_out_workers(std::vector<Scratch>& scratch) const {
-    int64_t floats = worker_floats<Scratch>();
-    for (int64_t worker = 0; worker < workers_; ++worker) {
-      Arena arena(e_.scratch + packed_floats() + worker * floats);
-      measure(scratch[worker], arena);
+  explicit Episode(const HamEpisode& e)
+      : a(e),
+        model({e.leaves, levels_of(e.leaves), e.has_lstm ? e.bits : 0, e.width, e.query,
+               e.depth == 2 ? e.hidden : 0, e.outputs, e.depth, e.has_lstm != 0},
+              {e.join == kNormalised, e.join == kHighway, e.top, e.grid, e.cell_bound}),
+        chunks(chunks_of<EpisodeChunk>(e.batch, e.durations)) {
+    model.add_networks();
+    model.pull = e.pull;
+    for (EpisodeChunk& chunk : chunks) {
+      for (int64_t lane = 0; lane < chunk.lanes; ++lane) {
+        chunk.length[lane] = e.has_lstm ? e.lengths[chunk.example[lane]] : 0;
+        chunk.filled = std::max(chunk.filled, chunk.length[lane]);
+      }
+      chunk.occupied = {chunk.filled, e.places};
+      chunk.stock = {e.kinds, e.stock, e.stock_ends};
+      // Nobody sees what the last timestep writes, unless the final tree is asked for.
+      chunk.updates = e.tree ? chunk.steps : std::max<int64_t>(chunk.steps - 1, 0);
+      filled = std::max(filled, chunk.filled);
     }
   }
-  Tape tape(int64_t i) const {
-    Arena arena(e_.tape + starts_[i]);
+
+  int64_t tasks() const { return static_cast<int64_t>(chunks.size()); }
+  bool taped() const { return a.taped; }
+
+ protected:
+  template <class Tape>
+  Tape tape_of(Arena& arena, int64_t task) const {
     Tape tape;
-    tape.lay_out(arena, model_, chunks_[i], e_.every, true);
+    tape.lay_out(arena, model, chunks[task], a.every, true);
     return tape;
   }
-
-  const HamEpisode& e_;
-  Model model_;
-  std::vector<EpisodeChunk> chunks_;
-  std::vector<int64_t> starts_;
-  int64_t tape_floats_ = 0, joins_ = 0, filled_ = 0, workers_ = 1;
+  template <class Scratch, class... Known>
+  Scratch scratch_of(Arena& arena, const Known&... known) const {
+    Scratch scratch;
+    scratch.spare.lay_out(arena, std::max({a.width, a.bits, a.query, a.outputs, model.shape.levels, int64_t{1}}));
+    scratch.lay_out(arena, known...);
+    return scratch;
+  }
 };
+
+// LSTM+HAM: where each lane's inputs start.
+struct LaneInputs {
+  const float* row[kLanes] = {};
+};
+inline LaneInputs inputs_of(const HamEpisode& e, const EpisodeChunk& chunk) {
+  LaneInputs inputs;
+  if (e.has_lstm)
+    for (int64_t lane = 0; lane < chunk.lanes; ++lane)
+      inputs.row[lane] = e.inputs + chunk.example[lane] * e.rows * e.bits;
+  return inputs;
+}
+
+// What no timestep reached.
+inline void clear_rest(const HamEpisode& e, const EpisodeChunk& chunk, int64_t levels) {
+  auto clear = [](auto* tensor, int64_t example, int64_t steps, int64_t first, int64_t features, int byte) {
+    if (tensor)
+      std::memset(tensor + (example * steps + first) * features, byte,
+                  sizeof *tensor * (steps - first) * features);
+  };
+  for (int64_t lane = 0; lane < chunk.lanes; ++lane) {
+    int64_t example = chunk.example[lane], first = chunk.duration[lane];
+    clear(e.output_logits, example, e.timesteps / e.every, first / e.every, e.outputs, 0);
+    clear(e.turn_logits, example, e.timesteps, first, levels, 0);
+    clear(e.turns, example, e.timesteps, first, levels, 0);
+    clear(e.leaf, example, e.timesteps, first, 1, 0xFF);
+    clear(e.queries, example, e.timesteps, first, e.query, 0);
+  }
+}
 
 }  // namespace ham

@@ -1,10 +1,11 @@
-// Which examples run side by side, and for how long.
+// Which examples run side by side, for how long, and the rows of tensors that they read and write.
 #pragma once
 
 #include <algorithm>
 #include <numeric>
 #include <vector>
 
+#include "arena.h"
 #include "panel.h"
 
 namespace ham {
@@ -56,5 +57,60 @@ template <bool add>
 HAM_INLINE void scatter(const Rows& rows, const float* panel, int64_t features) {
   scatter<add>(rows.row, panel, features);
 }
+
+// What lanes without an example read and write.
+struct SpareRows {
+  float *zeros = nullptr, *trash = nullptr;
+  int64_t longest = 0;
+
+  void lay_out(Arena& arena, int64_t longest_row) {
+    longest = longest_row;
+    zeros = arena.take(longest);
+    trash = arena.take(longest);
+  }
+  void clear() const {
+    std::memset(zeros, 0, sizeof(float) * longest);
+    std::memset(trash, 0, sizeof(float) * longest);
+  }
+};
+
+// The lanes at or beyond `active` have finished or do not exist: they read zeros and write where nobody looks,
+// so no kernel needs a mask.
+struct Lanes {
+  int64_t example[kLanes] = {};
+  int64_t active = 0;
+  SpareRows spare;
+
+  Lanes() = default;
+  Lanes(const Chunk& chunk, const SpareRows& rows) : active(chunk.lanes), spare(rows) {
+    std::copy_n(chunk.example, chunk.lanes, example);
+  }
+
+  // Rows of a tensor [batch][steps][features], every lane's at its own step.
+  template <class StepOf>
+  Rows rows(const float* tensor, int64_t steps, int64_t features, float* otherwise, const StepOf& step_of) const {
+    Rows rows;
+    for (int64_t lane = 0; lane < kLanes; ++lane)
+      rows.row[lane] = lane < active ? const_cast<float*>(tensor) + (example[lane] * steps + step_of(lane)) * features
+                                     : otherwise;
+    return rows;
+  }
+  template <class StepOf>
+  void gather_at(const StepOf& step_of, float* panel, const float* tensor, int64_t steps, int64_t features) const {
+    ham::gather(panel, rows(tensor, steps, features, spare.zeros, step_of), features);
+  }
+  template <class StepOf>
+  void scatter_at(const StepOf& step_of, float* tensor, int64_t steps, int64_t features, const float* panel) const {
+    ham::scatter<false>(rows(tensor, steps, features, spare.trash, step_of), panel, features);
+  }
+
+  // All lanes' at the same step.
+  void gather(float* panel, const float* tensor, int64_t steps, int64_t step, int64_t features) const {
+    gather_at([&](int64_t) { return step; }, panel, tensor, steps, features);
+  }
+  void scatter(float* tensor, int64_t steps, int64_t step, int64_t features, const float* panel) const {
+    scatter_at([&](int64_t) { return step; }, tensor, steps, features, panel);
+  }
+};
 
 }  // namespace ham

@@ -2,41 +2,54 @@
 // forward and backward, for the lanes of one chunk.
 #pragma once
 
+#include "join.h"
 #include "lanes.h"
-#include "layers.h"
+#include "search.h"
+#include "write.h"
 
 namespace ham {
 
-// The trees of a chunk's lanes. Lanes at or beyond `active` have finished or do not exist:
-// they read `zeros` and write `trash`, so no kernel below needs a mask.
-struct Forest {
+constexpr int64_t kLargeTree = 1 << 18;
+
+// Trees [2 leaves][width] of a chunk's lanes.
+struct Forest : Lanes {
   float* tree[kLanes] = {};
-  int64_t active = 0;
-  int64_t width = 0;
-  bool large = false;  // beyond what stays in a cache near the core
-  float* zeros = nullptr;
-  float* trash = nullptr;
+  int64_t width;
+  bool large;  // beyond what stays in a cache near the core
+
+  Forest(const Lanes& lanes, int64_t leaves, int64_t features)
+      : Lanes(lanes), width(features), large(2 * leaves * features > kLargeTree / static_cast<int64_t>(sizeof(float))) {}
+
+  // One tree after the other: an example's, or a lane's.
+  static Forest of_examples(const Lanes& lanes, float* trees, int64_t leaves, int64_t width) {
+    Forest forest(lanes, leaves, width);
+    for (int64_t lane = 0; lane < lanes.active; ++lane)
+      forest.tree[lane] = trees + lanes.example[lane] * 2 * leaves * width;
+    return forest;
+  }
+  static Forest of_lanes(const Lanes& lanes, float* trees, int64_t leaves, int64_t width) {
+    Forest forest(lanes, leaves, width);
+    for (int64_t lane = 0; lane < lanes.active; ++lane) forest.tree[lane] = trees + lane * 2 * leaves * width;
+    return forest;
+  }
 };
 
-HAM_INLINE Rows rows_to_read(const Forest& forest, const int64_t* node) {
+HAM_INLINE Rows rows_of(const Forest& forest, const int64_t* node, float* otherwise) {
   Rows rows;
   for (int lane = 0; lane < kLanes; ++lane)
-    rows.row[lane] = lane < forest.active ? forest.tree[lane] + node[lane] * forest.width : forest.zeros;
+    rows.row[lane] = lane < forest.active ? forest.tree[lane] + node[lane] * forest.width : otherwise;
   return rows;
 }
-
+HAM_INLINE Rows rows_to_read(const Forest& forest, const int64_t* node) {
+  return rows_of(forest, node, forest.spare.zeros);
+}
 HAM_INLINE Rows rows_to_write(const Forest& forest, const int64_t* node) {
-  Rows rows;
-  for (int lane = 0; lane < kLanes; ++lane)
-    rows.row[lane] = lane < forest.active ? forest.tree[lane] + node[lane] * forest.width : forest.trash;
-  return rows;
+  return rows_of(forest, node, forest.spare.trash);
 }
 
 struct Nodes {
   int64_t of[kLanes];
 };
-
-constexpr int64_t kLargeTree = 1 << 18;
 
 // Both children of a node are neighbours in memory: asked for while SEARCH still decides
 // between them, whichever is taken is there in time, and so is its sibling for the update.

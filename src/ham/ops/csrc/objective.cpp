@@ -1,5 +1,5 @@
 // The training objective and its gradients in one pass over an episode's results: what
-// ham/learn/objective.py defines, whose sixty small tensor operations would take as long as
+// ham/train/objective.py defines, whose sixty small tensor operations would take as long as
 // half an episode.
 #include <algorithm>
 #include <cmath>

@@ -1,4 +1,4 @@
-// The C interface of the objective; ham/ops/interface.py declares the same structure.
+// The C interface of the objective.
 #pragma once
 
 #include <cstdint>

@@ -26,11 +26,11 @@ HAM_INLINE void add_panel(float* to, const float* from, int64_t features) {
 
 // to += factor * panel, with a factor for every lane.
 HAM_INLINE void add_scaled(float* to, const float* factor, const float* panel, int64_t features) {
-  for (int64_t f = 0; f < features; ++f)
-    for (int v = 0; v < kLanes; v += kWidth) {
-      int64_t i = f * kLanes + v;
-      store(to + i, multiply_add(load(factor + v), load(panel + i), load(to + i)));
-    }
+  for (int v = 0; v < kLanes; v += kWidth) {
+    Vec scale = load(factor + v);
+    for (int64_t i = v; i < panel_floats(features); i += kLanes)
+      store(to + i, multiply_add(scale, load(panel + i), load(to + i)));
+  }
 }
 
 enum class Start { zero, bias, panel };

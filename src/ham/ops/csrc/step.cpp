@@ -3,8 +3,8 @@
 #include "step.h"
 
 #include "api.h"
+#include "call.h"
 #include "memory.h"
-#include "threads.h"
 
 namespace ham {
 namespace {
@@ -35,20 +35,17 @@ struct StepTape {
 };
 
 struct StepScratch {
+  SpareRows spare;
   StepTape untaped;
-  float *zeros, *trash, *query_half, *logits, *uniforms, *child, *sibling;
+  float *query_half, *logits, *uniforms, *child, *sibling;
   float *gradient, *taken, *d_pair, *d_input, *search_first;
   AscentGradient ascent;
 
-  static int64_t longest_row(const Shape& shape) {
-    return std::max({shape.width, shape.query, shape.levels, int64_t{1}});
-  }
-  void lay_out(Arena& arena, const Model& model, Kind kind, bool taped) {
+  void lay_out(Arena& arena, const Model& model, Kind kind) {
     const Shape& shape = model.shape;
     int64_t levels = shape.levels, first = kind == Kind::attend ? model.search_width() : 0;
-    if (!taped) untaped.lay_out(arena, model, kind);
-    zeros = arena.take(longest_row(shape));
-    trash = arena.take(longest_row(shape));
+    spare.lay_out(arena, std::max({shape.width, shape.query, levels, int64_t{1}}));
+    untaped.lay_out(arena, model, kind);
     query_half = arena.panels(1, first);
     logits = arena.panels(levels, 1);
     uniforms = arena.panels(levels, 1);
@@ -66,205 +63,155 @@ struct StepScratch {
   }
 };
 
-Shape shape_of(const Access& s) {
-  return {s.leaves, s.levels(), 0, s.width, s.query, s.depth == 2 ? s.hidden : 0, 0, s.depth, false};
-}
-
-Bounds bounds_of(const Access& s) {
-  return {s.join == kNormalised, s.join == kHighway, s.top, s.grid, 0.f};
-}
-
+// A task is a chunk; all of them have tapes of the same length.
 class Step {
  public:
-  explicit Step(const Access& s) : s_(s), kind_(s.kind), model_(shape_of(s), bounds_of(s)) {
-    if (kind_ == Kind::attend) {
-      model_.mlp(model_.search, s.width + s.query, 1);
+  using Arguments = Access;
+
+  const Access& a;
+  Model model;
+
+  explicit Step(const Access& access)
+      : a(access),
+        model({a.leaves, a.levels(), 0, a.width, a.query, a.depth == 2 ? a.hidden : 0, 0, a.depth, false},
+              {a.join == kNormalised, a.join == kHighway, a.top, a.grid, 0.f}) {
+    if (a.kind == Kind::attend) {
+      model.add_search();
     } else {
-      model_.write_layers();
-      model_.join_layers();
-      model_.pull = s.pull;
+      model.add_write();
+      model.add_join();
+      model.pull = a.pull;
     }
-    chunks_ = (s.count + kLanes - 1) / kLanes;
-    workers_ = std::max<int64_t>(1, std::min(s.threads, chunks_));
-    Arena tape(nullptr), scratch(nullptr);
-    StepTape{}.lay_out(tape, model_, kind_);
-    StepScratch{}.lay_out(scratch, model_, kind_, false);
-    tape_floats_ = tape.used();
-    scratch_floats_ = scratch.used();
-    gradient_floats_ = (model_.gradient_floats + 15) / 16 * 16;
   }
 
-  AccessSizes sizes() const {
-    int64_t forward = model_.packed_floats + workers_ * scratch_floats_;
-    return {kLanes, tape_floats_, forward, forward + chunks_ * gradient_floats_};
+  int64_t tasks() const { return (a.count + kLanes - 1) / kLanes; }
+  bool taped() const { return a.tape != nullptr; }
+
+  StepTape tape(Arena& arena, int64_t) const {
+    StepTape tape;
+    tape.lay_out(arena, model, a.kind);
+    return tape;
   }
+  StepScratch forward_scratch(Arena& arena) const {
+    StepScratch scratch;
+    scratch.lay_out(arena, model, a.kind);
+    return scratch;
+  }
+  StepScratch backward_scratch(Arena& arena) const { return forward_scratch(arena); }
 
   // A tape is an ordinary tensor, which hooks may have stored and brought back as they like.
-  bool leaves_are_intact() const {
-    for (int64_t chunk = 0; chunk < chunks_; ++chunk)
-      for (int64_t lane = 0; lane < kLanes; ++lane) {
-        int64_t node = tape_of(chunk).leaves()[lane];
-        if (node < s_.leaves || node >= 2 * s_.leaves) return false;
-      }
+  bool is_intact(int64_t, const StepTape& tape) const {
+    for (int64_t lane = 0; lane < kLanes; ++lane)
+      if (tape.leaves()[lane] < a.leaves || tape.leaves()[lane] >= 2 * a.leaves) return false;
     return true;
   }
 
-  void forward() {
-    model_.pack(s_.parameters, s_.scratch);
-    Team(workers_).run(chunks_, [&](int64_t chunk, int64_t worker) {
-      StepScratch scratch = scratch_of(worker);
-      StepTape tape = s_.tape ? tape_of(chunk) : scratch.untaped;
-      if (kind_ == Kind::attend)
-        attend(chunk, tape, scratch);
-      else
-        update(chunk, tape, scratch);
-    });
+  void forward(int64_t task, const StepTape& tape, const StepScratch& scratch) const {
+    if (a.kind == Kind::attend)
+      attend(lanes_of(task, scratch.spare), tape, scratch);
+    else
+      update(lanes_of(task, scratch.spare), tape, scratch);
   }
-
-  void backward() {
-    model_.pack(s_.parameters, s_.scratch);
-    float* gradients = s_.scratch + model_.packed_floats + workers_ * scratch_floats_;
-    std::memset(gradients, 0, sizeof(float) * chunks_ * gradient_floats_);
-    Team(workers_).run(chunks_, [&](int64_t chunk, int64_t worker) {
-      StepScratch scratch = scratch_of(worker);
-      float* own = gradients + chunk * gradient_floats_;
-      if (kind_ == Kind::attend)
-        attend_back(chunk, tape_of(chunk), scratch, own);
-      else
-        update_back(chunk, tape_of(chunk), scratch, own);
-    });
-    for (int64_t i = 1; i < chunks_; ++i)
-      for (int64_t j = 0; j < gradient_floats_; ++j) gradients[j] += gradients[i * gradient_floats_ + j];
-    if (chunks_ > 0) model_.unpack(gradients, s_.d_parameters);
+  void backward(int64_t task, const StepTape& tape, const StepScratch& scratch, float* gradients) const {
+    if (a.kind == Kind::attend)
+      attend_back(lanes_of(task, scratch.spare), tape, scratch, gradients);
+    else
+      update_back(lanes_of(task, scratch.spare), tape, scratch, gradients);
   }
 
  private:
-  StepTape tape_of(int64_t chunk) const {
-    Arena arena(s_.tape + chunk * tape_floats_);
-    StepTape tape;
-    tape.lay_out(arena, model_, kind_);
-    return tape;
-  }
-  StepScratch scratch_of(int64_t worker) const {
-    Arena arena(s_.scratch + model_.packed_floats + worker * scratch_floats_);
-    StepScratch scratch;
-    scratch.lay_out(arena, model_, kind_, false);
-    std::memset(scratch.zeros, 0, sizeof(float) * StepScratch::longest_row(model_.shape));
-    std::memset(scratch.trash, 0, sizeof(float) * StepScratch::longest_row(model_.shape));
-    return scratch;
-  }
-  int64_t example(int64_t chunk, int64_t lane) const {
-    int64_t i = chunk * kLanes + lane;
-    return s_.examples ? s_.examples[i] : i;
-  }
-  Forest forest(int64_t chunk, const StepScratch& scratch, float* trees) const {
-    Forest forest;
-    forest.width = s_.width;
-    forest.large = 2 * s_.leaves * s_.width > kLargeTree / static_cast<int64_t>(sizeof(float));
-    forest.zeros = scratch.zeros;
-    forest.trash = scratch.trash;
-    forest.active = std::min<int64_t>(kLanes, s_.count - chunk * kLanes);
-    for (int64_t lane = 0; lane < forest.active; ++lane)
-      forest.tree[lane] = trees + example(chunk, lane) * 2 * s_.leaves * s_.width;
-    return forest;
-  }
-  Rows rows(int64_t chunk, const Forest& forest, const float* tensor, int64_t features,
-            float* otherwise) const {
-    Rows rows;
-    for (int64_t lane = 0; lane < kLanes; ++lane)
-      rows.row[lane] = lane < forest.active
-                           ? const_cast<float*>(tensor) + example(chunk, lane) * features
-                           : otherwise;
-    return rows;
+  Lanes lanes_of(int64_t task, const SpareRows& spare) const {
+    Lanes lanes;
+    lanes.spare = spare;
+    lanes.active = std::min<int64_t>(kLanes, a.count - task * kLanes);
+    for (int64_t lane = 0; lane < lanes.active; ++lane) {
+      int64_t i = task * kLanes + lane;
+      lanes.example[lane] = a.examples ? a.examples[i] : i;
+    }
+    return lanes;
   }
 
-  void attend(int64_t chunk, const StepTape& tape, const StepScratch& scratch) const {
-    const Shape& shape = model_.shape;
-    Forest trees = forest(chunk, scratch, s_.tree);
+  void attend(const Lanes& lanes, const StepTape& tape, const StepScratch& scratch) const {
+    const Shape& shape = model.shape;
+    Forest trees = Forest::of_examples(lanes, a.tree, a.leaves, a.width);
     float* value = tape.input;
     float* query = tape.input + panel_floats(shape.width);
-    gather(query, rows(chunk, trees, s_.queries, shape.query, trees.zeros), shape.query);
-    if (s_.uniforms)
-      gather(scratch.uniforms, rows(chunk, trees, s_.uniforms, shape.levels, trees.zeros), shape.levels);
-    attend_forward(model_, trees, tape.descent(), value, scratch.logits, scratch.query_half, nullptr,
-                   query, s_.uniforms ? scratch.uniforms : nullptr);
-    scatter<false>(rows(chunk, trees, s_.turn_logits, shape.levels, trees.trash), scratch.logits,
-                   shape.levels);
-    scatter<false>(rows(chunk, trees, s_.value, shape.width, trees.trash), value, shape.width);
-    for (int64_t lane = 0; lane < trees.active; ++lane) {
-      int64_t reached = tape.leaves()[lane], row = example(chunk, lane);
-      s_.leaf[row] = reached - s_.leaves;
+    lanes.gather(query, a.queries, 1, 0, shape.query);
+    if (a.uniforms)
+      lanes.gather(scratch.uniforms, a.uniforms, 1, 0, shape.levels);
+    attend_forward(model, trees, tape.descent(), value, scratch.logits, scratch.query_half, nullptr,
+                   query, a.uniforms ? scratch.uniforms : nullptr);
+    lanes.scatter(a.turn_logits, 1, 0, shape.levels, scratch.logits);
+    lanes.scatter(a.value, 1, 0, shape.width, value);
+    for (int64_t lane = 0; lane < lanes.active; ++lane) {
+      int64_t reached = tape.leaves()[lane], row = lanes.example[lane];
+      a.leaf[row] = reached - a.leaves;
       for (int64_t level = 0; level < shape.levels; ++level)
-        s_.turns[row * shape.levels + level] = (reached >> (shape.levels - 1 - level)) & 1;
+        a.turns[row * shape.levels + level] = (reached >> (shape.levels - 1 - level)) & 1;
     }
   }
 
-  void update(int64_t chunk, const StepTape& tape, const StepScratch& scratch) const {
-    const Shape& shape = model_.shape;
-    Forest trees = forest(chunk, scratch, s_.tree);
+  void update(const Lanes& lanes, const StepTape& tape, const StepScratch& scratch) const {
+    const Shape& shape = model.shape;
+    Forest trees = Forest::of_examples(lanes, a.tree, a.leaves, a.width);
     for (int64_t lane = 0; lane < kLanes; ++lane)
-      tape.leaves()[lane] = s_.leaves + (lane < trees.active ? s_.to_leaf[example(chunk, lane)] : 0);
+      tape.leaves()[lane] = a.leaves + (lane < lanes.active ? a.to_leaf[lanes.example[lane]] : 0);
     gather(tape.input, rows_to_read(trees, tape.leaves()), shape.width);
-    gather(tape.input + panel_floats(shape.width),
-           rows(chunk, trees, s_.queries, shape.query, trees.zeros), shape.query);
-    update_forward(model_, trees, tape.ascent(), tape.input, tape.leaves(), scratch.child,
+    lanes.gather(tape.input + panel_floats(shape.width), a.queries, 1, 0, shape.query);
+    update_forward(model, trees, tape.ascent(), tape.input, tape.leaves(), scratch.child,
                    scratch.sibling, true);
   }
 
-  void attend_back(int64_t chunk, const StepTape& tape, const StepScratch& scratch,
+  void attend_back(const Lanes& lanes, const StepTape& tape, const StepScratch& scratch,
                    float* gradients) const {
-    const Shape& shape = model_.shape;
-    Forest trees = forest(chunk, scratch, s_.d_tree);
+    const Shape& shape = model.shape;
+    Forest trees = Forest::of_examples(lanes, a.d_tree, a.leaves, a.width);
     float* d_query = scratch.d_input;
     zero_panel(d_query, shape.query);
-    if (s_.d_value) {
-      gather(scratch.taken, rows(chunk, trees, s_.d_value, shape.width, trees.zeros), shape.width);
+    if (a.d_value) {
+      lanes.gather(scratch.taken, a.d_value, 1, 0, shape.width);
       scatter<true>(rows_to_write(trees, tape.leaves()), scratch.taken, shape.width);
     }
-    if (s_.d_turn_logits && shape.levels > 0) {
+    if (a.d_turn_logits && shape.levels > 0) {
       const float* query = tape.input + panel_floats(shape.width);
-      gather(scratch.logits, rows(chunk, trees, s_.d_turn_logits, shape.levels, trees.zeros), shape.levels);
-      attend_backward<true>(model_, trees, tape.descent(), scratch.search_first, scratch.query_half,
+      lanes.gather(scratch.logits, a.d_turn_logits, 1, 0, shape.levels);
+      attend_backward<true>(model, trees, tape.descent(), scratch.search_first, scratch.query_half,
                             scratch.logits, scratch.gradient, nullptr);
-      add_query_backward(model_, model_.search[0], d_query, scratch.query_half);
-      search_gradient(model_, gradients, scratch.search_first, scratch.logits, tape.search_hidden,
+      add_query_backward(model, model.search[0], d_query, scratch.query_half);
+      search_gradient(model, gradients, scratch.search_first, scratch.logits, tape.search_hidden,
                       tape.nodes, shape.levels);
-      query_gradient(model_, model_.search[0], gradients, scratch.query_half, query, shape.query, 1);
+      query_gradient(model, model.search[0], gradients, scratch.query_half, query, shape.query, 1);
     }
-    scatter<false>(rows(chunk, trees, s_.d_queries, shape.query, trees.trash), d_query, shape.query);
+    lanes.scatter(a.d_queries, 1, 0, shape.query, d_query);
   }
 
-  void update_back(int64_t chunk, const StepTape& tape, const StepScratch& scratch,
+  void update_back(const Lanes& lanes, const StepTape& tape, const StepScratch& scratch,
                    float* gradients) const {
-    const Shape& shape = model_.shape;
-    Forest trees = forest(chunk, scratch, s_.d_tree);
-    update_backward(model_, trees, tape.ascent(), scratch.ascent, scratch.d_input, tape.input,
+    const Shape& shape = model.shape;
+    Forest trees = Forest::of_examples(lanes, a.d_tree, a.leaves, a.width);
+    update_backward(model, trees, tape.ascent(), scratch.ascent, scratch.d_input, tape.input,
                     tape.leaves(), nullptr, scratch.gradient, scratch.taken, scratch.sibling,
-                    scratch.d_pair, true, trees.active);
+                    scratch.d_pair, true, lanes.active);
     scatter<true>(rows_to_write(trees, tape.leaves()), scratch.d_input, shape.width);
-    scatter<false>(rows(chunk, trees, s_.d_queries, shape.query, trees.trash),
-                   scratch.d_input + panel_floats(shape.width), shape.query);
-    write_gradient(model_, gradients, scratch.ascent.mix, scratch.ascent.write_hidden,
+    lanes.scatter(a.d_queries, 1, 0, shape.query, scratch.d_input + panel_floats(shape.width));
+    write_gradient(model, gradients, scratch.ascent.mix, scratch.ascent.write_hidden,
                    tape.write_hidden, tape.input, shape.width + shape.query, 1);
-    join_gradient(model_, gradients, scratch.ascent.joined, scratch.ascent.hidden, tape.join_hidden,
+    join_gradient(model, gradients, scratch.ascent.joined, scratch.ascent.hidden, tape.join_hidden,
                   tape.pairs, shape.levels);
   }
-
-  const Access& s_;
-  Kind kind_;
-  Model model_;
-  int64_t chunks_, workers_, tape_floats_, scratch_floats_, gradient_floats_;
 };
 
 }  // namespace
 
-AccessSizes sizes_of(const Access& access) { return Step(access).sizes(); }
-void run_forward(const Access& access) { Step(access).forward(); }
-bool run_backward(const Access& access) {
-  Step step(access);
-  if (!step.leaves_are_intact()) return false;
-  step.backward();
-  return true;
+AccessSizes sizes_of(const Access& access) {
+  Call<Step> call(access);
+  int64_t sizes[3];
+  call.sizes(sizes);
+  Arena tape(nullptr);
+  call.work().tape(tape, 0);
+  return {kLanes, tape.used(), sizes[1], sizes[2]};
 }
+void run_forward(const Access& access) { Call<Step>(access).forward(); }
+bool run_backward(const Access& access) { return Call<Step>(access).backward(); }
 
 }  // namespace ham

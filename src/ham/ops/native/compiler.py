@@ -48,6 +48,7 @@ SANITIZERS = {
 }
 SECONDS_TO_BUILD = 600.0
 """For a compiler, or for another process that builds the same; then the engine is given up."""
+HOW_LONG = "about half a minute on two idle cores"
 SECONDS_IN_SILENCE = 5.0
 """Then it is said what is waited for."""
 SECONDS_BETWEEN_LOOKS = 0.5
@@ -148,6 +149,7 @@ def _cpu() -> tuple[str, ...]:
 
 
 def _compile(compiler: str, flags: tuple[str, ...], file: Path) -> float:
+    _log.warning("building the native engine for this CPU, once: %s", HOW_LONG)
     started = time.perf_counter()
     prefix = f".{file.stem}."
     for left in file.parent.glob(f"{prefix}*"):

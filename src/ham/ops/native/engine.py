@@ -1,28 +1,24 @@
-"""The native engine as the table sees it: which calls it serves, and why not."""
+"""The native engine as the table sees it: which calls it serves, and why not.
+
+Single accesses are here, since every microsecond of theirs counts; the other operations are in `operations`.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from itertools import chain
 from operator import is_
-from typing import Any, cast
+from typing import Any
 from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor, nn
 from torch.nn.modules import module as global_hooks
 
-from ham.core.errors import InputError
 from ham.ops import forms
-from ham.ops.episode import Episode, Networks, Order
-from ham.ops.forms import NotServed, first_reason, parameters_of, why_not_module, why_not_tensor
-from ham.ops.native import accesses, episodes, layout, library, sequences, training
-
-AN_MLP = ("mlp",)
-RECTIFIED = ("rectified mlp",)
-JOIN = ("rectified join", "normalised join", "highway join")
-WRITE = ("write",)
-TRAINED = ("lstm+ham", "raw-ham", "lstm", "lstm+a")
+from ham.ops.forms import NotServed, why_not_module, why_not_tensor
+from ham.ops.native import accesses, library
+from ham.ops.native.networks import AN_MLP, JOIN, WRITE, hidden_widths, why_not_layers
+from ham.ops.native.operations import OPERATIONS, is_plain, why_not_floats
 
 
 class NativeEngine:
@@ -39,7 +35,19 @@ class NativeEngine:
 
     def why_not(self, operation: str, *call: Any) -> str:
         """Why it does not serve a call; empty if it does."""
-        return library.why_not() or forms.why_not_here() or getattr(self, "_why_not_" + operation)(*call)
+        if why := library.why_not() or forms.why_not_here():
+            return why
+        if operation == "attend":
+            return self._why_not_attend(*call)
+        return (
+            self._why_not_update(*call) if operation == "update" else OPERATIONS[operation](*call).why_not()
+        )
+
+    def __getattr__(self, operation: str) -> Any:
+        """What runs an operation."""
+        if operation not in OPERATIONS:
+            raise AttributeError(f"the native engine has no operation {operation!r}")
+        return lambda *call: OPERATIONS[operation](*call).run()
 
     def attend(self, tree: Tensor, query: Tensor, uniforms: Tensor, search: nn.Module) -> Any:
         try:
@@ -68,8 +76,8 @@ class NativeEngine:
             raise
 
     def _why_not_attend(self, tree: Tensor, query: Tensor, uniforms: Tensor, search: nn.Module) -> str:
-        if not (_is_plain(tree) and _is_plain(query) and _is_plain(uniforms)) and (
-            why := _why_not_floats(tree=tree, query=query, uniforms=uniforms)
+        if not (is_plain(tree) and is_plain(query) and is_plain(uniforms)) and (
+            why := why_not_floats(tree=tree, query=query, uniforms=uniforms)
         ):
             return why
         return self._why_not(search, AN_MLP)
@@ -83,8 +91,8 @@ class NativeEngine:
         write: nn.Module,
         join: nn.Module,
     ) -> str:
-        if not (_is_plain(tree) and _is_plain(query) and _is_plain(leaf, torch.int64)) and (
-            why := _why_not_floats(tree=tree, query=query) or why_not_tensor("leaf", leaf, torch.int64)
+        if not (is_plain(tree) and is_plain(query) and is_plain(leaf, torch.int64)) and (
+            why := why_not_floats(tree=tree, query=query) or why_not_tensor("leaf", leaf, torch.int64)
         ):
             return why
         if active is not None and (why := why_not_tensor("active", active, torch.bool)):
@@ -97,7 +105,7 @@ class NativeEngine:
             seen = self._found_whole.get(module)
             if seen is not None and seen.expected is expected and seen.holds():
                 return ""
-        why = why_not_module(module, *expected) or _why_not_layers(module)
+        why = why_not_module(module, *expected) or why_not_layers(module)
         if not why and not torch.compiler.is_compiling():
             self._found_whole[module] = _Snapshot(module, expected)
         return why
@@ -124,165 +132,6 @@ class NativeEngine:
             if why := why_not_module(module, *expected):
                 self._found_whole.pop(module, None)
                 raise NotServed(why) from None
-
-    def episode(self, networks: Networks, order: Order, options: Mapping[str, Any]) -> Episode:
-        settings = {"every": order.every, "keep": order.keep, "final_tree": order.final_tree, **options}
-        parts = [part for part in networks[1:] if part is not None]
-        uniforms = None if options.get("soft") else order.uniforms
-        if networks.controller is None:
-            return Episode(
-                *episodes.raw_ham_episode(
-                    parameters_of(*parts),
-                    order.inputs,
-                    order.durations,
-                    uniforms,
-                    leaves=order.leaves,
-                    timesteps=order.timesteps,
-                    stock=order.stock,
-                    **settings,
-                )
-            )
-        assert order.lengths is not None
-        return Episode(
-            *episodes.lstm_ham_episode(
-                parameters_of(*parts),
-                order.inputs,
-                order.lengths,
-                order.durations,
-                uniforms,
-                timesteps=order.timesteps,
-                leaves=order.leaves,
-                places=order.places,
-                start=order.start,
-                **settings,
-            )
-        )
-
-    def _why_not_episode(self, networks: Networks, order: Order, options: Mapping[str, Any]) -> str:
-        if torch.is_grad_enabled() and order.inputs.requires_grad:
-            return "the inputs ask for a gradient"
-        state, cell = order.start or (None, None)
-        if torch.is_grad_enabled() and any(part.requires_grad for part in order.start or ()):
-            return "the first state asks for a gradient"
-        if order.stock and options.get("soft"):
-            return "soft attention over a memory that is partly full at first"
-        values = order.stock.values if order.stock else None
-        floats = {
-            "inputs": order.inputs,
-            "uniforms": order.uniforms,
-            "state": state,
-            "cell": cell,
-            "stock": values,
-        }
-        return _why_not_floats(**floats) or why_not_networks(networks)
-
-    def read_rows(self, encoder: nn.LSTM, rows: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        return sequences.read(list(encoder.parameters()), rows, lengths)
-
-    def _why_not_read_rows(self, encoder: nn.LSTM, rows: Tensor, lengths: Tensor) -> str:
-        if torch.is_grad_enabled() and rows.requires_grad:
-            return "the rows ask for a gradient"
-        return _why_not_floats(rows=rows) or why_not_module(encoder, "lstm") or _why_not_lstm(encoder)
-
-    def write_symbols(
-        self,
-        networks: Sequence[nn.Module],
-        state: Tensor,
-        cell: Tensor | None,
-        asked: Tensor,
-        targets: Tensor | None,
-        symbols: int,
-        memory: Tensor | None,
-        lengths: Tensor | None,
-    ) -> Tensor:
-        return sequences.decode(
-            parameters_of(*networks),
-            state,
-            cell,
-            asked,
-            targets,
-            symbols=symbols,
-            memory=memory,
-            lengths=lengths,
-        )
-
-    def _why_not_write_symbols(
-        self,
-        networks: Sequence[nn.Module],
-        state: Tensor,
-        cell: Tensor | None,
-        asked: Tensor,
-        targets: Tensor | None,
-        symbols: int,
-        memory: Tensor | None,
-        lengths: Tensor | None,
-    ) -> str:
-        if torch.is_grad_enabled() and targets is not None and targets.requires_grad:
-            return "the targets ask for a gradient"
-        expected = ("additive attention", "linear", "lstm cell", "lstm", "linear")
-        return (
-            _why_not_floats(state=state, cell=cell, targets=targets, memory=memory)
-            or first_reason(why_not_module(network, *expected) for network in networks)
-            or first_reason(_why_not_lstm(network) for network in networks)
-        )
-
-    def gradient(
-        self, model: Any, weights: Tensor, gradient: Tensor, every: int, options: Any, pull: float
-    ) -> training.Gradient | sequences.Gradient:
-        """What computes the gradient of a whole training batch, for weights that are one vector."""
-        sizes = sizes_of_model(model)
-        if isinstance(sizes, sequences.Sizes):
-            return sequences.Gradient(weights, gradient, sizes)
-        assert sizes is not None
-        bounds = {**model.engine_options(), "pull": pull}
-        return training.Gradient(weights, gradient, sizes, every, training.Options(**options), **bounds)
-
-    def _why_not_gradient(
-        self, model: nn.Module, weights: Tensor, gradient: Tensor, every: int, options: Any, pull: float
-    ) -> str:
-        if why := _why_not_floats(weights=weights, gradient=gradient):
-            return why
-        if forms.form_of(model) not in TRAINED:
-            return f"{type(model).__name__} is not one of the models that it trains in one call"
-        if why := why_not_module(model, *TRAINED):
-            return why
-        try:
-            sizes = sizes_of_model(model)
-        except (InputError, TypeError) as error:
-            return str(error)
-        return "" if sizes else f"this {type(model).__name__} is trained by way of autograd"
-
-    def cross_entropy(
-        self, outputs: Tensor, targets: Tensor, counted: Tensor, asked: Tensor
-    ) -> tuple[Tensor, float, float]:
-        return training.cross_entropy(outputs, targets, counted, asked)
-
-    def _why_not_cross_entropy(self, outputs: Tensor, targets: Tensor, counted: Tensor, asked: Tensor) -> str:
-        return _why_not_floats(outputs=outputs, targets=targets)
-
-    def adam(
-        self, weights: Tensor, gradient: Tensor, mean: Tensor, square: Tensor, step: Mapping[str, Any]
-    ) -> None:
-        training.adam(weights, gradient, mean, square, **step)
-
-    def _why_not_adam(
-        self, weights: Tensor, gradient: Tensor, mean: Tensor, square: Tensor, step: Mapping[str, Any]
-    ) -> str:
-        return _why_not_floats(weights=weights, gradient=gradient, mean=mean, square=square)
-
-
-def sizes_of_model(model: Any) -> layout.Sizes | sequences.Sizes | None:
-    """The widths of a model that is trained in one call; None for variants of it that are not."""
-    if isinstance(networks := model.networks(), Networks):
-        if forms.form_of(networks.memory) != "ham" or why_not_networks(networks):
-            return None
-        parameters = parameters_of(*(part for part in networks[1:] if part is not None))
-        return (layout.raw_ham_sizes if networks.controller is None else layout.lstm_ham_sizes)(parameters)
-    if model.online:
-        return None
-    encoder, *_, output = networks
-    attentive = forms.form_of(model) == "lstm+a"
-    return sequences.Sizes(encoder.input_size, output.out_features, encoder.hidden_size, attentive)
 
 
 class _Snapshot:
@@ -313,83 +162,6 @@ class _Snapshot:
             and list(map(len, self.members)) == self.sizes
             and all(map(is_, chain.from_iterable(map(dict.values, self.members)), self.those))
         )
-
-
-def why_not_networks(networks: Networks) -> str:
-    """Why the engine does not know a model with these parts."""
-    form = forms.form_of(networks.memory)
-    if form not in ("ham", "soft ham"):
-        return f"{type(networks.memory).__name__} is not HAM or SoftHAM"
-    expected = [
-        (networks.join, JOIN),
-        (networks.search, AN_MLP),
-        (networks.write, WRITE),
-        (networks.output, AN_MLP if networks.controller is None else ("linear",)),
-    ]
-    if networks.controller is not None:
-        expected.append((networks.controller, ("lstm cell",)))
-    if networks.embed is not None:
-        expected.append((networks.embed, RECTIFIED))
-    why = first_reason(why_not_module(module, *kinds) for module, kinds in expected)
-    why = why or first_reason(_why_not_layers(module) for module, _ in expected)
-    if why:
-        return why
-    if why := _why_not_bounds(networks):
-        return why
-    parameters = parameters_of(*(part for part in networks[1:] if part is not None))
-    try:
-        (layout.raw_ham_sizes if networks.controller is None else layout.lstm_ham_sizes)(parameters)
-    except (InputError, TypeError) as error:
-        return str(error)
-    return ""
-
-
-def _why_not_bounds(networks: Networks) -> str:
-    """Values are on one grid, and have one ceiling."""
-    embed, join, write = (cast(Any, part) for part in (networks.embed, networks.join, networks.write))
-    if write.grid != join.grid or (embed is not None and embed.grid != join.grid):
-        return "EMBED, JOIN and WRITE round to different grids"
-    if embed is not None and join.form == "rectified" and embed.top != join.top:
-        return "EMBED and JOIN have different ceilings"
-    return ""
-
-
-def _why_not_layers(module: nn.Module) -> str:
-    """An MLP of the paper's has one or two layers with ReLU between them."""
-    for part in module.modules():
-        if isinstance(part, nn.Sequential):
-            kinds = [type(layer) for layer in part]
-            if kinds != [nn.Linear] and kinds != [nn.Linear, nn.ReLU, nn.Linear]:
-                return f"{type(part).__name__} is not one linear layer, or two with a ReLU between them"
-            if any(layer.bias is None for layer in part if isinstance(layer, nn.Linear)):
-                return f"a layer of {type(part).__name__} has no bias"
-    return ""
-
-
-def hidden_widths(module: nn.Module) -> set[int]:
-    """Widths of the hidden layers in a module; 0 for a network that has none."""
-    networks: list[Any] = [part for part in module.modules() if isinstance(part, nn.Sequential)]
-    return {int(part[0].out_features) if len(part) > 1 else 0 for part in networks}
-
-
-def _why_not_lstm(module: nn.Module) -> str:
-    if isinstance(module, nn.LSTM) and (
-        module.num_layers != 1 or module.proj_size or not module.batch_first or not module.bias
-    ):
-        return "the LSTM is not of one layer, batch first, with biases"
-    return ""
-
-
-def _is_plain(tensor: Tensor, dtype: torch.dtype = torch.float32) -> bool:
-    """The usual case at once; only what fails it is worth finding out about in detail."""
-    return type(tensor) is Tensor and tensor.dtype is dtype and tensor.is_cpu
-
-
-def _why_not_floats(**tensors: Tensor | None) -> str:
-    for name, tensor in tensors.items():
-        if tensor is not None and not _is_plain(tensor) and (why := why_not_tensor(name, tensor)):
-            return why
-    return ""
 
 
 NATIVE = NativeEngine()

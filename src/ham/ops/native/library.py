@@ -11,7 +11,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ham.ops.native import compiler, structures
+from ham.ops.native import compiler
+from ham.ops.native.structures import Structures
 
 
 @dataclass(frozen=True)
@@ -19,6 +20,7 @@ class Engine:
     """The loaded library and how it was built."""
 
     calls: ctypes.CDLL
+    structures: Structures
     build: compiler.Build
 
 
@@ -66,6 +68,11 @@ def loaded() -> ctypes.CDLL:
     return engine().calls
 
 
+def structures() -> Structures:
+    """The structures that its calls take."""
+    return engine().structures
+
+
 def build_info() -> compiler.Build:
     """Compiler, flags, file and build time of the loaded library."""
     return engine().build
@@ -79,13 +86,15 @@ def _load() -> Engine:
         calls = ctypes.CDLL(str(build.file))
     except (OSError, RuntimeError) as error:
         raise compiler.BuildError(f"the built engine does not load: {str(error).splitlines()[0]}") from None
-    if not structures.fits(calls):
-        raise compiler.BuildError("the built engine and its binding disagree; reinstall the package")
     for name in ("first_not_finite", "range", "gradient", "sequence_gradient", "objective_floats"):
         getattr(calls, f"ham_{name}").restype = c_int64
-    for name in ("episode_backward", "soft_backward"):
-        getattr(calls, f"ham_{name}").restype = c_int64
-    return Engine(calls, build)
+    for name in ("episode", "soft", "reader", "decoder"):
+        getattr(calls, f"ham_{name}_parameters").restype = c_int64
+        getattr(calls, f"ham_{name}_backward").restype = c_int64
+    try:
+        return Engine(calls, Structures(calls), build)
+    except ValueError as error:
+        raise compiler.BuildError(f"the built engine and its binding disagree: {error}") from None
 
 
 def when_loaded(register: Callable[[], None]) -> None:

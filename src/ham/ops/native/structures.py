@@ -1,115 +1,67 @@
-"""The structures of csrc/api.h and csrc/objective.h, declared to ctypes."""
+"""The structures of csrc/api.h, made from what the compiler says of them: a field has its place in one file only."""
 
 from __future__ import annotations
 
 import ctypes
-from ctypes import POINTER, c_double, c_float, c_int64, c_void_p
+from collections.abc import Iterator
+from ctypes import c_double, c_float, c_int64, c_void_p
+from itertools import groupby
+from typing import Any, NamedTuple
+
+TYPES: dict[str, Any] = {
+    "pointer": c_void_p,
+    "int64": c_int64,
+    "float32": c_float,
+    "float64": c_double,
+    "float64[4]": c_double * 4,
+}
 
 
-def _fields(kind: type, names: str) -> list:
-    return [(name, kind) for name in names.split()]
+class Field(NamedTuple):
+    """One line of `ham_structures`."""
+
+    structure: str
+    structure_size: int
+    name: str
+    type: str
+    offset: int
+    size: int
 
 
-class EpisodeCall(ctypes.Structure):
-    """HamEpisode."""
+class Structures:
+    """Makes structures for the engine: `structures.HamAdam(weights=3)`."""
 
-    _fields_ = [
-        *_fields(c_int64, "batch leaves rows timesteps every bits width query hidden outputs depth"),
-        *_fields(c_int64, "has_lstm taped threads join kinds entropy"),
-        *_fields(c_float, "exploration least_entropy pull tree_clip top grid cell_bound"),
-        *_fields(POINTER(c_void_p), "parameters"),
-        *_fields(c_void_p, "inputs lengths places first_state first_cell stock stock_ends durations uniforms"),
-        *_fields(c_void_p, "output_logits turn_logits turns leaf queries tree tape scratch"),
-        *_fields(c_void_p, "d_output_logits d_turn_logits"),
-        *_fields(POINTER(c_void_p), "d_parameters"),
-    ]
+    def __init__(self, library: ctypes.CDLL):
+        library.ham_structures.restype = ctypes.c_char_p
+        self._made: dict[str, type[ctypes.Structure]] = {}
+        for name, fields in groupby(
+            _fields(library.ham_structures().decode()), lambda field: field.structure
+        ):
+            self._made[name] = self._make(name, list(fields))
 
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_") or name not in self._made:
+            raise AttributeError(f"the engine has no structure {name!r}")
+        return self._made[name]
 
-class ObjectiveCall(ctypes.Structure):
-    """HamObjective."""
-
-    _fields_ = [
-        *_fields(c_int64, "batch symbols bits timesteps levels query every runs"),
-        *_fields(c_int64, "reward baseline normalise entropy"),
-        *_fields(c_float, "discount reinforce exploration least_entropy least_square"),
-        *_fields(c_void_p, "outputs targets counted durations turn_logits turns queries head"),
-        *_fields(c_void_p, "d_outputs d_turn_logits d_head scratch terms"),
-    ]
-
-
-class GradientCall(ctypes.Structure):
-    """HamGradient."""
-
-    _fields_ = [
-        *_fields(EpisodeCall, "episode"),
-        *_fields(ObjectiveCall, "objective"),
-        *_fields(c_void_p, "workspace"),
-        *_fields(c_int64, "floats"),
-        *_fields(c_void_p, "gradient"),
-        *_fields(c_int64, "weights"),
-        *_fields(c_double * 4, "terms"),
-        *_fields(c_double, "norm"),
-    ]
+    def _make(self, name: str, fields: list[Field]) -> type[ctypes.Structure]:
+        known = TYPES | self._made
+        # Without a __dict__ a field that does not exist cannot be set.
+        made = type(
+            name,
+            (ctypes.Structure,),
+            {"__slots__": (), "_fields_": [(field.name, known[field.type]) for field in fields]},
+        )
+        for field in fields:
+            ours = getattr(made, field.name)
+            if (ours.offset, ours.size) != (field.offset, field.size):
+                raise ValueError(f"{name}.{field.name} lies elsewhere: a field before it is missing")
+        if ctypes.sizeof(made) != fields[0].structure_size:
+            raise ValueError(f"{name} has {fields[0].structure_size} bytes: a field is missing at its end")
+        return made
 
 
-class AdamCall(ctypes.Structure):
-    """HamAdam."""
-
-    _fields_ = [
-        *_fields(c_int64, "weights"),
-        *_fields(c_void_p, "weight gradient mean square"),
-        *_fields(c_float, "mean_rate square_rate square_decay epsilon scale rate unbiased_root"),
-    ]
-
-
-class ReaderCall(ctypes.Structure):
-    """HamReader."""
-
-    _fields_ = [
-        *_fields(c_int64, "batch slots features cells directions taped threads"),
-        *_fields(POINTER(c_void_p), "parameters"),
-        *_fields(c_void_p, "rows lengths states last_state last_cell tape scratch"),
-        *_fields(c_void_p, "d_states d_last_state d_last_cell"),
-        *_fields(POINTER(c_void_p), "d_parameters"),
-    ]
-
-
-class DecoderCall(ctypes.Structure):
-    """HamDecoder."""
-
-    _fields_ = [
-        *_fields(c_int64, "batch symbols bits cells directions items item width taped threads"),
-        *_fields(POINTER(c_void_p), "parameters"),
-        *_fields(c_void_p, "state cell asked targets memory lengths outputs tape scratch"),
-        *_fields(c_void_p, "d_outputs d_state d_cell d_memory"),
-        *_fields(POINTER(c_void_p), "d_parameters"),
-    ]
-
-
-class SequenceCall(ctypes.Structure):
-    """HamSequence."""
-
-    _fields_ = [
-        *_fields(ReaderCall, "reader"),
-        *_fields(DecoderCall, "decoder"),
-        *_fields(ObjectiveCall, "objective"),
-        *_fields(c_void_p, "workspace"),
-        *_fields(c_int64, "floats"),
-        *_fields(c_void_p, "gradient"),
-        *_fields(c_int64, "weights"),
-        *_fields(c_double * 4, "terms"),
-        *_fields(c_double, "norm"),
-    ]
-
-
-CALLS = (
-    *(EpisodeCall, ObjectiveCall, GradientCall, AdamCall),
-    *(ReaderCall, DecoderCall, SequenceCall),
-)
-
-
-def fits(library: ctypes.CDLL) -> bool:
-    """Whether the library was built from structures of these sizes."""
-    sizes = (c_int64 * len(CALLS))()
-    library.ham_layout(sizes)
-    return list(sizes) == [ctypes.sizeof(call) for call in CALLS]
+def _fields(text: str) -> Iterator[Field]:
+    for line in text.splitlines():
+        structure, structure_size, name, kind, offset, size = line.split()
+        yield Field(structure, int(structure_size), name, kind, int(offset), int(size))

@@ -1,31 +1,46 @@
-"""Training in C++: a batch's whole gradient in one call, and Adam's step in another.
+"""Training in C++: a batch's whole gradient in one call.
 
-`ham.train.objective` and `ham.train.adam` define in PyTorch what is computed here. By way of
-autograd the same takes half as long again: the engine needs two milliseconds for a batch, and every
-small tensor operation in between finds the caches full of other things.
+`ham.train.objective` defines in PyTorch what is computed here. By way of autograd the same takes half as long again:
+the engine needs two milliseconds for a batch, and every small tensor operation in between finds the caches full of
+other things.
 """
 
 from __future__ import annotations
 
 import ctypes
-from ctypes import c_double
+from collections.abc import Callable, Mapping
+from ctypes import c_void_p
 from dataclasses import dataclass
-from math import isfinite, sqrt
+from math import isfinite, prod
+from typing import Any, NamedTuple
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from ham.core.errors import InputError
 from ham.core.tree import depth_of
 from ham.ops.episode import Stock
-from ham.ops.native import layout
-from ham.ops.native.episodes import ENTROPIES
-from ham.ops.native.layout import LARGEST, Sizes, pointer
-from ham.ops.native.library import buffer, loaded
-from ham.ops.native.structures import AdamCall, GradientCall, ObjectiveCall
+from ham.ops.native.checks import (
+    LARGEST,
+    Shapes,
+    check_ends,
+    check_finite,
+    check_laid_out,
+    check_places,
+    check_range,
+    pointer,
+)
+from ham.ops.native.decoder import Widths
+from ham.ops.native.episodes import ENTROPIES, check_stock
+from ham.ops.native.layout import JOINS, Sizes, check_bounds
+from ham.ops.native.library import buffer, loaded, structures
+from ham.ops.native.reader import reader_parameters
 
 REWARDS = ("hamming", "log-probability")
 BASELINES = ("none", "learned", "leave-one-out")
+
+Terms = tuple[float, float, float, float, float]
+"""Loss, cross-entropy, mean entropy, share of wrong examples, norm of the gradient."""
 
 
 @dataclass(frozen=True)
@@ -41,25 +56,75 @@ class Options:
     least_entropy: float
     least_square: float
 
-    def fill(self, objective: ObjectiveCall) -> None:
+    def fill(self, objective: Any) -> None:
         objective.runs, objective.normalise = self.runs, self.normalise
         objective.reward, objective.baseline = REWARDS.index(self.reward), BASELINES.index(self.baseline)
         objective.entropy, objective.discount = ENTROPIES.index(self.entropy), self.discount
         objective.least_entropy, objective.least_square = self.least_entropy, self.least_square
 
 
-class Gradient:
-    """The gradient of a model whose weights are one vector, into another one.
+class Vectors(NamedTuple):
+    """All weights of a model in one vector, its gradient in another, and where each parameter starts in them."""
 
-    The vectors hold the episode's parameters in the order of the modules, then the learned
-    baseline's. They stay where they are, so all that does not change from batch to batch is
-    prepared here once.
+    weights: Tensor
+    gradient: Tensor
+    starts: Mapping[str, int]
+
+    def check(self, shapes: Shapes) -> None:
+        """Refuse vectors in which parameters of these shapes do not lie."""
+        length = 0
+        for name, shape in shapes:
+            if name not in self.starts:
+                raise InputError(f"the weights have no parameter {name}")
+            length = max(length, self.starts[name] + prod(shape))
+        for name, vector in (("weights", self.weights), ("gradient", self.gradient)):
+            check_laid_out(name, vector, (length,))
+
+    def addresses(self, shapes: Shapes) -> tuple[ctypes.Array, ctypes.Array]:
+        """Of these parameters, and of their gradients."""
+
+        def into(vector: Tensor) -> ctypes.Array:
+            return (c_void_p * len(shapes))(
+                *(vector.data_ptr() + 4 * self.starts[name] for name, _ in shapes)
+            )
+
+        return into(self.weights), into(self.gradient)
+
+
+class _Batches:
+    """Batch after batch in one workspace. All that does not change from batch to batch is prepared once."""
+
+    def __init__(self, call: Any, run: Callable, vectors: Vectors):
+        self._call, self._run, self._vectors = call, run, vectors
+        self._workspace = buffer(0)
+        batch = call.batch
+        batch.gradient, batch.weights = vectors.gradient.data_ptr(), vectors.gradient.numel()
+
+    def run(self) -> Terms | None:
+        """What the batch cost; None if the engine found something wrong with it."""
+        needed = self._try()
+        if needed > 0:
+            # The next batch may need a little more.
+            self._workspace = buffer(needed + needed // 4)
+            needed = self._try()
+        batch = self._call.batch
+        return None if needed else (*batch.terms, batch.norm)
+
+    def _try(self) -> int:
+        batch = self._call.batch
+        batch.workspace, batch.floats = pointer(self._workspace), self._workspace.numel()
+        return self._run(ctypes.byref(self._call))
+
+
+class Gradient:
+    """The gradient of a model with a memory, whose weights are one vector, into another one.
+
+    The vectors stay where they are.
     """
 
     def __init__(
         self,
-        weights: Tensor,
-        gradient: Tensor,
+        vectors: Vectors,
         sizes: Sizes,
         every: int,
         options: Options,
@@ -70,32 +135,27 @@ class Gradient:
         grid: int = 0,
         cell_bound: float = 0.0,
     ):
-        self.calls = loaded()
         self.sizes, self.every, self.options = sizes, every, options
-        starts = layout.starts_of(sizes)
-        if weights.numel() != starts[-1] + sizes.query + 1:
-            raise InputError(
-                f"the weights must be {starts[-1]} and a baseline of {sizes.query + 1}, got {weights.numel()}"
-            )
-        for name, vector in (("weights", weights), ("gradient", gradient)):
-            layout.check_laid_out(name, vector, (weights.numel(),))
+        baseline: Shapes = (("baseline.weight", (1, sizes.query)), ("baseline.bias", (1,)))
+        vectors.check(sizes.parameters + baseline)
+        head = vectors.starts["baseline.weight"]
+        if vectors.starts["baseline.bias"] != head + sizes.query:
+            raise InputError("the baseline's bias must follow its weights")
         if not 1 <= every <= LARGEST:
             raise InputError(f"every must be between 1 and {LARGEST:,}, got {every}")
-        self.held = weights, gradient
-        self.call = call = GradientCall()
-        for name, value in sizes.fields().items():
+        check_bounds(sizes.highway, join, top, grid, cell_bound)
+        self.call = call = structures().HamGradient()
+        for name, value in sizes.fields.items():
             setattr(call.episode, name, value)
-        layout.check_bounds(sizes.highway, join, top, grid, cell_bound)
         call.episode.every, call.episode.pull = every, pull
-        call.episode.join, call.episode.top = layout.JOINS.index(join), top
+        call.episode.join, call.episode.top = JOINS.index(join), top
         call.episode.grid, call.episode.cell_bound = grid, cell_bound
-        self.pointers = [layout.pointers_into(vector.data_ptr(), starts) for vector in (weights, gradient)]
-        call.episode.parameters, call.episode.d_parameters = self.pointers
+        self.held = vectors.addresses(sizes.parameters)
+        call.episode.parameters, call.episode.d_parameters = map(ctypes.addressof, self.held)
         options.fill(call.objective)
-        call.objective.head = weights.data_ptr() + 4 * starts[-1]
-        call.objective.d_head = gradient.data_ptr() + 4 * starts[-1]
-        call.gradient, call.weights = gradient.data_ptr(), gradient.numel()
-        self.workspace = buffer(0)
+        call.objective.head = vectors.weights.data_ptr() + 4 * head
+        call.objective.d_head = vectors.gradient.data_ptr() + 4 * head
+        self.batches = _Batches(call, loaded().ham_gradient, vectors)
 
     def of(
         self,
@@ -112,59 +172,25 @@ class Gradient:
         places: Tensor | None = None,
         start: tuple[Tensor, Tensor] | None = None,
         stock: Stock | None = None,
-    ) -> tuple[float, float, float, float, float]:
-        """Fills the gradient; loss, cross-entropy, mean entropy, share of wrong examples, norm.
+    ) -> Terms:
+        """Fills the gradient.
 
-        `asked` is how many of the symbols of `targets` each example runs for; `places`, `start` and `stock`
-        are as in `EpisodeOptions`.
+        `asked` is how many of the symbols of `targets` each example runs for; `places`, `start` and `stock` are as
+        in `ham.ops.episode.Order`.
         """
-        sizes, call = self.sizes, self.call
-        if not (isinstance(counted, Tensor) and counted.dim() == 2 and counted.numel()):
-            raise InputError(f"counted must be [batch, symbols], got {getattr(counted, 'shape', counted)}")
-        batch, symbols = counted.shape
-        timesteps = symbols * self.every
-        slots = inputs.shape[1] if sizes.has_lstm and inputs.dim() == 3 else timesteps
-        if inputs.dim() == 3 and inputs.shape[1] != slots:
-            inputs = layout.padded(inputs, slots).contiguous()
-        if sizes.has_lstm:
-            if slots > leaves:
-                raise InputError(f"{slots} items do not fit into a memory of {leaves} leaves")
-            if places is not None:
-                layout.check_laid_out("places", places, (slots,), torch.int64)
-                layout.check_places(places, leaves)
-        elif places is not None or start is not None:
-            raise InputError("places and start are for LSTM+HAM")
-        if stock:
-            if sizes.has_lstm:
-                raise InputError("a stock is for raw HAM")
-            layout.check_stock(stock, sizes.width)
-            layout.check_ends(stock.ends, leaves)
-            stock = Stock(stock.values.contiguous(), stock.ends.contiguous())
-        if self.options.baseline == "leave-one-out" and (self.options.runs < 2 or batch % self.options.runs):
-            raise InputError(
-                f"leave-one-out needs at least two runs that divide the batch, "
-                f"got {self.options.runs} of {batch}"
-            )
-        given = (
-            ("inputs", inputs, (batch, slots, sizes.bits), torch.float32),
-            ("lengths", lengths, (batch,), torch.int64),
-            ("asked", asked, (batch,), torch.int64),
-            ("targets", targets, (batch, symbols, sizes.outputs), torch.float32),
-            ("counted", counted, (batch, symbols), torch.bool),
-            ("uniforms", uniforms, (batch, timesteps, depth_of(leaves)), torch.float32),
-        )
-        for name, tensor, shape, dtype in given:
-            layout.check_laid_out(name, tensor, shape, dtype)
-        for part in start or ():
-            layout.check_laid_out("start", part, (batch, sizes.query))
+        inputs = self._check(inputs, lengths, asked, targets, counted, uniforms, leaves, places, start)
         durations = asked * self.every if self.every > 1 else asked
-
-        episode, objective = call.episode, call.objective
-        episode.batch, episode.leaves, episode.rows, episode.timesteps = batch, leaves, slots, timesteps
+        episode, objective = self.call.episode, self.call.objective
+        episode.batch, episode.leaves, episode.rows = len(inputs), leaves, inputs.shape[1]
+        episode.timesteps = counted.shape[1] * self.every
         episode.places = None if places is None else places.data_ptr()
         episode.first_state, episode.first_cell = (
             [part.data_ptr() for part in start] if start else (None, None)
         )
+        if stock:
+            check_stock(self.sizes, stock)
+            check_ends(stock.ends, leaves)
+            stock = Stock(stock.values.contiguous(), stock.ends.contiguous())
         episode.kinds = len(stock.ends) if stock else 0
         episode.stock, episode.stock_ends = [part.data_ptr() for part in stock] if stock else (None, None)
         episode.threads = torch.get_num_threads()
@@ -172,82 +198,131 @@ class Gradient:
         episode.durations, episode.uniforms = durations.data_ptr(), uniforms.data_ptr()
         objective.targets, objective.counted = targets.data_ptr(), counted.data_ptr()
         objective.reinforce, objective.exploration = reinforce, exploration
-        needed = self._run()
-        if needed > 0:
-            # The next batch may need a little more.
-            self.workspace = buffer(needed + needed // 4)
-            needed = self._run()
-        if needed:
-            layout.check_range("lengths", lengths, 0, slots)
-            layout.check_range("asked", asked, 0, symbols)
-            layout.check_finite("inputs", inputs)
-            layout.check_finite("uniforms", uniforms)
+        terms = self.batches.run()
+        if terms is None:
+            check_range("lengths", lengths, 0, inputs.shape[1])
+            check_range("asked", asked, 0, counted.shape[1])
+            check_finite("inputs", inputs)
+            check_finite("uniforms", uniforms)
             for part in start or ():
-                layout.check_finite("start", part)
-            raise RuntimeError(f"the engine refused a batch for no reason that was found ({needed})")
-        if not isfinite(call.terms[0]):
-            layout.check_finite("targets", targets)
-        return (*call.terms, call.norm)
+                check_finite("start", part)
+            raise RuntimeError("the engine refused a batch for no reason that was found")
+        if not isfinite(terms[0]):
+            check_finite("targets", targets)
+        return terms
 
-    def _run(self) -> int:
-        self.call.workspace, self.call.floats = pointer(self.workspace), self.workspace.numel()
-        return self.calls.ham_gradient(ctypes.byref(self.call))
+    def _check(
+        self,
+        inputs: Tensor,
+        lengths: Tensor,
+        asked: Tensor,
+        targets: Tensor,
+        counted: Tensor,
+        uniforms: Tensor,
+        leaves: int,
+        places: Tensor | None,
+        start: tuple[Tensor, Tensor] | None,
+    ) -> Tensor:
+        """Refuse what the engine cannot walk through; the inputs, with a row for every timestep of raw HAM."""
+        sizes = self.sizes
+        if not (isinstance(counted, Tensor) and counted.dim() == 2 and counted.numel()):
+            raise InputError(f"counted must be [batch, symbols], got {getattr(counted, 'shape', counted)}")
+        batch, symbols = counted.shape
+        timesteps = symbols * self.every
+        slots = inputs.shape[1] if sizes.has_lstm and inputs.dim() == 3 else timesteps
+        if inputs.dim() == 3 and inputs.shape[1] != slots:
+            inputs = nn.functional.pad(inputs, (0, 0, 0, slots - inputs.shape[1])).contiguous()
+        if sizes.has_lstm:
+            if slots > leaves:
+                raise InputError(f"{slots} items do not fit into a memory of {leaves} leaves")
+            if places is not None:
+                check_laid_out("places", places, (slots,), torch.int64)
+                check_places(places, leaves)
+        elif places is not None or start is not None:
+            raise InputError("places and start are for LSTM+HAM")
+        if self.options.baseline == "leave-one-out" and (self.options.runs < 2 or batch % self.options.runs):
+            raise InputError(
+                f"leave-one-out needs at least two runs that divide the batch, "
+                f"got {self.options.runs} of {batch}"
+            )
+        check_laid_out("inputs", inputs, (batch, slots, sizes.bits))
+        check_answers(batch, symbols, sizes.outputs, lengths, asked, targets, counted)
+        check_laid_out("uniforms", uniforms, (batch, timesteps, depth_of(leaves)))
+        for part in start or ():
+            check_laid_out("start", part, (batch, sizes.query))
+        return inputs
 
 
-def cross_entropy(
-    outputs: Tensor, targets: Tensor, counted: Tensor, asked: Tensor
-) -> tuple[Tensor, float, float]:
-    """The objective of a model that decides nothing: its gradient, itself, and the share of wrong examples.
+class SequenceSizes(NamedTuple):
+    """Widths of a baseline that reads rows, in both directions if it is attentive, and writes symbols."""
 
-    The outputs are [batch, symbols, bits]; symbols beyond those asked for do not count.
-    """
-    if not (isinstance(outputs, Tensor) and outputs.dim() == 3 and outputs.numel()):
-        raise InputError(f"outputs must be [batch, symbols, bits], got {getattr(outputs, 'shape', outputs)}")
-    batch, symbols, bits = outputs.shape
-    layout.check_laid_out("outputs", outputs, (batch, symbols, bits))
-    layout.check_laid_out("targets", targets, (batch, symbols, bits))
-    layout.check_laid_out("counted", counted, (batch, symbols), torch.bool)
-    layout.check_laid_out("asked", asked, (batch,), torch.int64)
-    layout.check_range("asked", asked, 0, symbols)
-    d_outputs, terms = torch.empty_like(outputs), (c_double * 4)()
-    call = ObjectiveCall(
-        batch=batch, symbols=symbols, bits=bits, timesteps=symbols, every=1,
-        outputs=outputs.data_ptr(), targets=targets.data_ptr(), counted=counted.data_ptr(),
-        durations=asked.data_ptr(), d_outputs=d_outputs.data_ptr(), terms=ctypes.addressof(terms),
-    )  # fmt: skip
-    calls = loaded()
-    scratch = buffer(calls.ham_objective_floats(ctypes.byref(call)))
-    call.scratch = pointer(scratch)
-    calls.ham_objective(ctypes.byref(call))
-    return d_outputs, terms[1], terms[3]
+    features: int
+    bits: int
+    cells: int
+    attentive: bool
+
+    @property
+    def directions(self) -> int:
+        return 2 if self.attentive else 1
+
+    @property
+    def reader(self) -> Shapes:
+        return reader_parameters(self.features, self.cells, self.directions)
+
+    @property
+    def decoder(self) -> Widths:
+        item, width = (2 * self.cells, self.cells) if self.attentive else (0, 0)
+        return Widths(self.bits, self.cells, item, width)
 
 
-def adam(
-    weights: Tensor,
-    gradient: Tensor,
-    mean: Tensor,
-    square: Tensor,
-    *,
-    scale: float,
-    rate: float,
-    mean_decay: float,
-    square_decay: float,
-    epsilon: float,
-    steps: int,
+class SequenceGradient:
+    """The gradient of a baseline whose weights are one vector, into another one."""
+
+    def __init__(self, vectors: Vectors, sizes: SequenceSizes):
+        self.sizes = sizes
+        ours, theirs = sizes.reader, sizes.decoder.parameters
+        vectors.check(ours + theirs)
+        self.call = call = structures().HamSequence()
+        reader, decoder = call.reader, call.decoder
+        reader.features, reader.cells, reader.directions = sizes.features, sizes.cells, sizes.directions
+        decoder.bits, decoder.width = sizes.bits, sizes.decoder.width
+        self.held = vectors.addresses(ours), vectors.addresses(theirs)
+        reader.parameters, reader.d_parameters = map(ctypes.addressof, self.held[0])
+        decoder.parameters, decoder.d_parameters = map(ctypes.addressof, self.held[1])
+        self.batches = _Batches(call, loaded().ham_sequence_gradient, vectors)
+
+    def of(self, inputs: Tensor, lengths: Tensor, asked: Tensor, targets: Tensor, counted: Tensor) -> Terms:
+        """Fills the gradient; the entropy is 0."""
+        sizes, call = self.sizes, self.call
+        for name, tensor, dimensions in (("inputs", inputs, 3), ("counted", counted, 2)):
+            if not (isinstance(tensor, Tensor) and tensor.dim() == dimensions and tensor.numel()):
+                raise InputError(
+                    f"{name} must have {dimensions} dimensions, got {getattr(tensor, 'shape', tensor)}"
+                )
+        batch, symbols = counted.shape
+        slots = inputs.shape[1]
+        check_laid_out("inputs", inputs, (batch, slots, sizes.features))
+        check_answers(batch, symbols, sizes.bits, lengths, asked, targets, counted)
+        reader, decoder = call.reader, call.decoder
+        reader.batch, reader.slots, reader.threads = batch, slots, torch.get_num_threads()
+        reader.rows, reader.lengths = inputs.data_ptr(), lengths.data_ptr()
+        decoder.symbols, decoder.asked, decoder.targets = symbols, asked.data_ptr(), targets.data_ptr()
+        call.objective.counted = counted.data_ptr()
+        terms = self.batches.run()
+        if terms is None:
+            check_range("lengths", lengths, 1 if sizes.attentive else 0, slots)
+            check_range("asked", asked, 0, symbols)
+            check_finite("inputs", inputs)
+            check_finite("targets", targets)
+            raise RuntimeError("the engine refused a batch for no reason that was found")
+        return terms
+
+
+def check_answers(
+    batch: int, symbols: int, bits: int, lengths: Tensor, asked: Tensor, targets: Tensor, counted: Tensor
 ) -> None:
-    """Adam's step number `steps`, on a gradient that is scaled first."""
-    vectors = {"weights": weights, "gradient": gradient, "mean": mean, "square": square}
-    for name, vector in vectors.items():
-        layout.check_laid_out(name, vector, (weights.numel(),))
-    call = AdamCall(
-        weights.numel(),
-        *(vector.data_ptr() for vector in vectors.values()),
-        1 - mean_decay,
-        1 - square_decay,
-        square_decay,
-        epsilon,
-        scale,
-        rate / (1 - mean_decay**steps),
-        sqrt(1 - square_decay**steps),
-    )
-    loaded().ham_adam(ctypes.byref(call))
+    """Refuse what the engine cannot walk through, of what every batch has."""
+    check_laid_out("lengths", lengths, (batch,), torch.int64)
+    check_laid_out("asked", asked, (batch,), torch.int64)
+    check_laid_out("targets", targets, (batch, symbols, bits))
+    check_laid_out("counted", counted, (batch, symbols), torch.bool)

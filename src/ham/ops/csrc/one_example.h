@@ -1,12 +1,12 @@
-// One example alone, without a tape: its features, not its neighbours, fill the vectors, and the tree's
-// rows are read where they lie. Every sum is taken in the order of panel.h and layers.h, so the bits are
+// One example by itself, without a tape: its features, not its neighbours, fill the vectors, and the tree's
+// rows are read where they lie. Every sum is taken in the order of panel.h and layer.h, so the bits are
 // those of the same example in a chunk of many.
 #pragma once
 
 #include "memory.h"
 
 namespace ham {
-namespace alone {
+namespace one_example {
 
 using LooseVec = float __attribute__((vector_size(kWidth * 4), aligned(4), may_alias));
 
@@ -195,5 +195,5 @@ inline void lstm(const Model& model, const Scratch& scratch, float* new_state, c
   }
 }
 
-}  // namespace alone
+}  // namespace one_example
 }  // namespace ham

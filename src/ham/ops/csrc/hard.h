@@ -1,0 +1,140 @@
+// An episode of LSTM+HAM or raw HAM, whose memory decides where to go: what it keeps and needs.
+// README.md beside this folder derives it.
+#pragma once
+
+#include "controller.h"
+#include "one_example.h"
+
+namespace ham {
+
+struct HardEpisode : Episode {
+  static constexpr int64_t kPathBlock = 48;
+
+  // Everything backward needs of a chunk's forward pass; without a tape, room for one timestep.
+  struct Tape : ControllerTape {
+    int64_t search_width;
+    int64_t join_width, made_width;
+    float *nodes, *search_hidden, *leaf, *write_hidden, *mix, *pairs, *join_hidden, *made, *joined;
+    BuildTape build;
+
+    void lay_out(Arena& arena, const Model& model, const EpisodeChunk& chunk, int64_t every, bool keep) {
+      ControllerTape::lay_out(arena, model.shape, chunk.steps, every, keep);
+      search_width = model.deep() ? model.search_width() : 0;
+      join_width = model.join_hidden();
+      made_width = model.join_made();
+      int64_t steps = keep ? chunk.steps : 1, updates = keep ? chunk.updates : 1;
+      int64_t d = shape.width, h = shape.hidden;
+      nodes = arena.panels(steps * shape.levels, d);
+      search_hidden = arena.panels(steps * shape.levels, search_width);
+      leaf = arena.panels(steps, 2);
+      write_hidden = arena.panels(updates, 2 * h);
+      mix = arena.panels(updates, 2 * d);
+      pairs = arena.panels(updates * shape.levels, 2 * d);
+      join_hidden = arena.panels(updates * shape.levels, join_width);
+      made = arena.panels(updates * shape.levels, made_width);
+      joined = arena.panels(updates * shape.levels, d);
+      build.lay_out(arena, model, chunk.occupied, chunk.stock, keep);
+    }
+
+    int64_t* leaf_at(int64_t t) const {
+      return reinterpret_cast<int64_t*>(leaf + at(t) * panel_floats(2));
+    }
+    bool is_intact(int64_t leaves, int64_t steps) const {
+      for (int64_t t = 0; t < steps; ++t)
+        for (int64_t lane = 0; lane < kLanes; ++lane)
+          if (leaf_at(t)[lane] < leaves || leaf_at(t)[lane] >= 2 * leaves) return false;
+      return true;
+    }
+    Descent descent(int64_t t) const {
+      int64_t level = at(t) * shape.levels;
+      return {nodes + level * panel_floats(shape.width),
+              search_hidden + level * panel_floats(search_width), leaf_at(t)};
+    }
+    Ascent ascent(int64_t t) const {
+      int64_t level = at(t) * shape.levels;
+      return {write_hidden + at(t) * panel_floats(2 * shape.hidden),
+              mix + at(t) * panel_floats(2 * shape.width),
+              pairs + level * panel_floats(2 * shape.width),
+              join_hidden + level * panel_floats(join_width),
+              made + level * panel_floats(made_width),
+              joined + level * panel_floats(shape.width)};
+    }
+    const float* root_before(int64_t t) const {
+      if (shape.levels == 0) return nullptr;
+      return t == 0 ? build.root : ascent(t - 1).joined;
+    }
+  };
+
+  struct Forward {
+    SpareRows spare;
+    float *trees, *query_half, *logits, *uniforms, *child, *sibling, *output;
+    Tape untaped;
+    one_example::Scratch one;
+
+    void lay_out(Arena& arena, const HamEpisode& e, const Model& model) {
+      const Shape& shape = model.shape;
+      trees = arena.take(e.tree ? 0 : std::min<int64_t>(e.batch, kLanes) * 2 * e.leaves * e.width);
+      query_half = arena.panels(1, model.search_width());
+      logits = arena.panels(shape.levels, 1);
+      uniforms = arena.panels(shape.levels, 1);
+      child = arena.panels(1, shape.width);
+      sibling = arena.panels(1, shape.width);
+      output = arena.panels(1, shape.outputs);
+      if (e.taped) return;
+      EpisodeChunk any;
+      any.stock.kinds = e.kinds;
+      untaped.lay_out(arena, model, any, 1, false);
+      one.lay_out(arena, model);
+    }
+  };
+
+  struct Backward : ControllerScratch {
+    SpareRows spare;
+    float *trees, *root, *d_write, *gradient, *taken, *sibling, *d_pair, *d_node;
+    // Rings of gradients at pre-activations: per level of a path, per timestep.
+    float *search_first, *search_logit, *join_hidden, *joined;
+    float *search_half, *write_hidden, *mix;
+    int64_t path_steps;
+    BuildScratch build;
+
+    void lay_out(Arena& arena, const HamEpisode& e, const Model& model, int64_t joins, int64_t filled) {
+      const Shape& shape = model.shape;
+      int64_t d = shape.width, q = shape.query, h = shape.hidden, levels = shape.levels;
+      ControllerScratch::lay_out(arena, shape);
+      trees = arena.take(std::min<int64_t>(e.batch, kLanes) * 2 * e.leaves * e.width);
+      root = arena.panels(1, d);
+      d_write = arena.panels(1, d + q);
+      gradient = arena.panels(1, d);
+      taken = arena.panels(1, d);
+      sibling = arena.panels(1, d);
+      d_pair = arena.panels(1, 2 * d);
+      d_node = arena.panels(1, d);
+      path_steps = levels == 0 ? kStepBlock : std::max<int64_t>(1, kPathBlock / levels);
+      search_first = arena.panels(path_steps * levels, model.search_width());
+      search_logit = arena.panels(path_steps * levels, 1);
+      join_hidden = arena.panels(path_steps * levels, model.join_hidden());
+      joined = arena.panels(path_steps * levels, model.join_outputs());
+      search_half = arena.panels(kStepBlock, model.search_width());
+      write_hidden = arena.panels(kStepBlock, 2 * h);
+      mix = arena.panels(kStepBlock, 2 * d);
+      build.lay_out(arena, model, joins, filled, e.kinds);
+    }
+  };
+
+  int64_t joins = 0;  // of the chunk that builds its trees with most
+
+  explicit HardEpisode(const HamEpisode& e) : Episode(e) {
+    for (const EpisodeChunk& chunk : chunks)
+      joins = std::max(joins, BuildTape::slots(model.shape, chunk.occupied, chunk.stock, true));
+  }
+
+  Tape tape(Arena& arena, int64_t task) const { return tape_of<Tape>(arena, task); }
+  Forward forward_scratch(Arena& arena) const { return scratch_of<Forward>(arena, a, model); }
+  Backward backward_scratch(Arena& arena) const { return scratch_of<Backward>(arena, a, model, joins, filled); }
+  bool is_intact(int64_t task, const Tape& tape) const { return tape.is_intact(a.leaves, chunks[task].steps); }
+
+  void forward(int64_t task, const Tape& tape, const Forward& scratch) const;
+  void backward(int64_t task, const Tape& tape, const Backward& scratch, float* gradients) const;
+};
+
+}  // namespace ham

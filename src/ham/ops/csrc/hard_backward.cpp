@@ -1,0 +1,130 @@
+// LSTM+HAM and raw HAM backwards in time, with one gradient tree for each lane.
+
+#include "hard.h"
+
+namespace ham {
+namespace {
+
+// Weight gradients of SEARCH's node half and of JOIN, over the timesteps [first, end).
+void reduce_paths(const Model& model, const EpisodeChunk& chunk, const HardEpisode::Tape& tape,
+                  const HardEpisode::Backward& scratch, int64_t first, int64_t end, float* gradients) {
+  int64_t levels = model.shape.levels;
+  if (levels == 0) return;
+  Descent descent = tape.descent(first);
+  search_gradient(model, gradients, scratch.search_first, scratch.search_logit, descent.hidden,
+                  descent.nodes, (end - first) * levels);
+  int64_t updates = std::min(end, chunk.updates) - first;
+  if (updates <= 0) return;
+  Ascent ascent = tape.ascent(first);
+  join_gradient(model, gradients, scratch.joined, scratch.join_hidden, ascent.hidden, ascent.pairs,
+                updates * levels);
+}
+
+// Weight gradients of what runs once a timestep, over the timesteps [first, end).
+void reduce_steps(const HamEpisode& e, const Model& model, const EpisodeChunk& chunk, const HardEpisode::Tape& tape,
+                  const HardEpisode::Backward& scratch, int64_t first, int64_t end, float* gradients) {
+  const Shape& shape = model.shape;
+  int64_t stride = tape.state_width();
+  controller_gradient(e, model, tape, scratch, first, end, gradients);
+  if (shape.levels > 0)
+    query_gradient(model, model.search[0], gradients, scratch.search_half, tape.query(first), stride,
+                   end - first);
+  int64_t updates = std::min(end, chunk.updates) - first;
+  if (updates <= 0) return;
+  write_gradient(model, gradients, scratch.mix, scratch.write_hidden, tape.ascent(first).write_hidden,
+                 tape.value(first), stride, updates);
+}
+
+HAM_INLINE void prefetch(const float* piece, int64_t panels, int64_t features) {
+  for (int64_t line = 0; line < panels * features; ++line) __builtin_prefetch(piece + line * kLanes, 0, 2);
+}
+
+// Forward wrote a timestep's record long ago: it is asked for while the one after it is worked on.
+void prefetch_step(const Model& model, const EpisodeChunk& chunk, const HardEpisode::Tape& tape, int64_t t) {
+  const Shape& shape = model.shape;
+  int64_t levels = shape.levels, width = shape.width, query = shape.has_lstm ? shape.query : 0;
+  Descent descent = tape.descent(t);
+  prefetch(tape.query(t), 1, tape.state_width());
+  prefetch(tape.cell_before(t), 1, query);
+  prefetch(tape.gates_at(t), 1, 4 * query);
+  prefetch(tape.tanh_cell_at(t), 1, query);
+  prefetch(descent.nodes, levels, width);
+  prefetch(descent.hidden, levels, tape.search_width);
+  if (t >= chunk.updates) return;
+  Ascent ascent = tape.ascent(t);
+  prefetch(ascent.write_hidden, 1, 2 * shape.hidden);
+  prefetch(ascent.mix, 1, 2 * width);
+  prefetch(ascent.pairs, levels, 2 * width);
+  prefetch(ascent.hidden, levels, tape.join_width);
+  prefetch(ascent.made, levels, tape.made_width);
+  prefetch(ascent.joined, levels, width);
+}
+
+}  // namespace
+
+void HardEpisode::backward(int64_t task, const Tape& tape, const Backward& scratch, float* gradients) const {
+  const HamEpisode& e = a;
+  const EpisodeChunk& chunk = chunks[task];
+  const Shape& shape = model.shape;
+  int64_t levels = shape.levels, width = shape.width;
+  Forest forest = Forest::of_lanes(Lanes(chunk, scratch.spare), scratch.trees, e.leaves, width);
+  std::memset(scratch.trees, 0, sizeof(float) * chunk.lanes * 2 * e.leaves * width);
+  zero_panel(scratch.root, width);
+  scratch.start(shape);
+  float* root = levels > 0 ? scratch.root : nullptr;
+
+  for (int64_t t = chunk.steps - 1; t >= 0; --t) {
+    forest.active = chunk.active(t);
+    if (t > 0) prefetch_step(model, chunk, tape, t - 1);
+    int64_t path_at = t % scratch.path_steps * levels, step_at = t % kStepBlock;
+    Descent descent = tape.descent(t);
+    if (t < chunk.updates) {
+      AscentGradient out = {scratch.write_hidden + step_at * panel_floats(2 * shape.hidden),
+                            scratch.mix + step_at * panel_floats(2 * width),
+                            scratch.join_hidden + path_at * panel_floats(model.join_hidden()),
+                            scratch.joined + path_at * panel_floats(model.join_outputs())};
+      // Nothing reads what an example's last update made, so that is not pulled.
+      int64_t pulled = chunk.active(t + 1);
+      update_backward(model, forest, tape.ascent(t), out, scratch.d_write, tape.value(t),
+                      descent.leaf, root, scratch.gradient, scratch.taken, scratch.sibling,
+                      scratch.d_pair, false, pulled);
+      copy_panel(scratch.d_value, scratch.d_write, width);
+      add_panel(scratch.d_query, scratch.d_write + panel_floats(width), shape.query);
+    } else {
+      zero_panel(scratch.d_value, width);
+    }
+    controller_backward(e, model, forest, tape, scratch, t);
+    if (levels > 0) {
+      float* d_logit = scratch.search_logit + path_at * kLanes;
+      float* d_half = scratch.search_half + step_at * panel_floats(model.search_width());
+      if (e.d_turn_logits)
+        forest.gather(d_logit, e.d_turn_logits, e.timesteps, t, levels);
+      else
+        zero_panel(d_logit, levels);
+      // What the path's nodes held in the gradient tree was taken by update_backward (or is
+      // zero still): SEARCH's gradient takes its place, nothing needs clearing.
+      attend_backward<false>(model, forest, descent,
+                             scratch.search_first + path_at * panel_floats(model.search_width()),
+                             d_half, d_logit, scratch.d_node, root);
+      if (shape.has_lstm) add_query_backward(model, model.search[0], scratch.d_query, d_half);
+    }
+    scatter<false>(rows_to_write(forest, descent.leaf), scratch.d_value, width);
+
+    if (t % scratch.path_steps == 0)
+      reduce_paths(model, chunk, tape, scratch, t, std::min(chunk.steps, t + scratch.path_steps),
+                   gradients);
+    if (step_at == 0)
+      reduce_steps(e, model, chunk, tape, scratch, t, std::min(chunk.steps, t + kStepBlock), gradients);
+  }
+
+  forest.active = chunk.lanes;
+  if (levels == 0) {
+    Nodes only;
+    std::fill(only.of, only.of + kLanes, 1);
+    gather(scratch.root, rows_to_read(forest, only.of), width);
+  }
+  Build(model, forest, tape.build, true, chunk.occupied, chunk.stock, nullptr, chunk.length)
+      .backward(scratch.build, scratch.root, gradients);
+}
+
+}  // namespace ham
