@@ -4,11 +4,15 @@ VENV := .venv
 BIN := $(VENV)/bin
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help setup reproduce test lint types bench sanitize lock clean
+.PHONY: help setup reproduce test lint types docs notebooks dist wheels bench sanitize lock clean
 
 help:
 	@echo "make reproduce   set up, then print the paper's tables from the shipped models"
 	@echo "make test        set up, then lint, check types and run all tests, the engine's under the sanitizers too"
+	@echo "make docs        build the documentation as a site, build/site/index.html"
+	@echo "make notebooks   run the notebooks and store what they give"
+	@echo "make dist        build and check the source distribution and the pure wheel"
+	@echo "make wheels      the same, and a wheel with a prebuilt engine"
 	@echo "make bench       measure speed against PyTorch, torch.compile and JAX"
 	@echo "make sanitize    run the native engine's tests under the address, UB and thread sanitizers"
 	@echo "make lock        find the hashes of the dependencies anew"
@@ -46,6 +50,20 @@ lint: setup
 
 types: setup
 	$(BIN)/mypy
+
+# Warnings are errors, links that lead nowhere among them; a test builds the site in the same way.
+docs: setup
+	$(BIN)/sphinx-build -q -W --keep-going -d build/doctrees docs build/site
+	@echo "build/site/index.html"
+
+notebooks: setup
+	$(BIN)/jupyter-execute --inplace docs/notebooks/*.ipynb
+
+dist: setup
+	$(BIN)/python scripts/release.py
+
+wheels: setup
+	$(BIN)/python scripts/release.py --prebuilt
 
 # JAX, the peer it is measured against, takes some 500 MB: only who measures installs it.
 bench: setup

@@ -23,6 +23,7 @@ import ham
 from ham.core.tree import depth_of, path_to
 from ham.models import HAM, State
 from ham.ops import native
+from ham.view.drawing import blank, matplotlib
 
 DOCUMENT = Path(__file__).parents[1] / "docs" / "complexity.md"
 FIGURE = DOCUMENT.with_suffix(".svg")
@@ -145,13 +146,8 @@ def table(results: list[dict]) -> str:
 
 
 def draw(results: list[dict]) -> None:
-    import matplotlib
-
-    matplotlib.use("svg")
-    matplotlib.rcParams["svg.hashsalt"] = "ham"
-    from matplotlib import pyplot
-
-    figure, panels = pyplot.subplots(1, 2, figsize=(9, 3.6), layout="constrained")
+    figure = blank(9, 3.6)
+    panels = figure.subplots(1, 2)
     for panel, what in zip(panels, ("time", "memory"), strict=True):
         for kind, mark in (("reference", "o"), ("native", "s"), ("plain autograd", "^")):
             rows = [r for r in results if r["kind"] == kind]
@@ -168,7 +164,8 @@ def draw(results: list[dict]) -> None:
         panel.set_ylim(0.8, 40)
         panel.set_yticks([1, 2, 4, 8, 16, 32], ["1", "2", "4", "8", "16", "32"])
     panels[0].legend()
-    figure.savefig(FIGURE, metadata={"Date": None})
+    with matplotlib().rc_context({"svg.hashsalt": "ham"}):
+        figure.savefig(FIGURE, metadata={"Date": None})
 
 
 def main() -> None:

@@ -37,7 +37,7 @@ def milliseconds(name: str, leaves: int, backend: str) -> float:
         rng = np.random.default_rng([number, leaves])
         inputs = data.batch // data.runs
         drawn = task.sample(rng, inputs, leaves, task.draw_lengths(rng, inputs, 1, leaves))
-        examples = Examples.of(drawn.repeat(data.runs))
+        examples = Examples.of(drawn.repeat(data.runs), task.outputs)
         shape = (data.batch, examples.counted.shape[1] * model.every, model.decisions(leaves))
         uniforms = torch.from_numpy(rng.random(shape, dtype=np.float32))
         before = time.process_time()

@@ -89,7 +89,8 @@ def test_a_module_outside_the_order_would_be_found():
 
 def test_losses_know_arrays_and_no_model():
     for module in ("ham.train.losses", "ham.train.estimators", "ham.train.curriculum"):
-        assert not list(imported(MODULES[module]))
+        allowed = ("ham.core", "ham.train.losses")
+        assert all(other.startswith(allowed) for other in imported(MODULES[module]))
 
 
 def test_the_view_reads_what_runs_left_and_never_a_model():
@@ -100,8 +101,9 @@ def test_the_view_reads_what_runs_left_and_never_a_model():
 
 
 def test_tasks_know_nothing_of_torch():
+    """But for the likelihoods of their answers; and those import it when they are asked for one."""
     for module, path in MODULES.items():
-        if module.startswith("ham.tasks"):
+        if module.startswith("ham.tasks") and module != "ham.tasks.codecs":
             assert "torch" not in path.read_text("utf-8")
 
 
@@ -109,7 +111,7 @@ def test_shipped_models_are_data_alone():
     assert not list(SOURCE.glob("ham/pretrained/**/*.py"))
 
 
-@pytest.mark.parametrize("module", ["ham", "ham.cli", "ham.config"])
+@pytest.mark.parametrize("module", ["ham", "ham.cli", "ham.config", "ham.tasks.sort"])
 def test_torch_is_imported_only_where_it_is_used(module):
     code = f"import sys, {module}; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -19,6 +19,7 @@ _HOMES = {
     "InputError": "ham.core.errors",
     "LSTMHAM": "ham.models",
     "Model": "ham.models",
+    "Penalties": "ham.ops.episode",
     "RawHAM": "ham.models",
     "Read": "ham.models",
     "Run": "ham.config",
@@ -32,6 +33,7 @@ _HOMES = {
     "load": "ham.runs",
     "models": "",
     "recipes": "",
+    "reinforce": "ham.train.reinforce",
     "resume": "ham.train.start",
     "set_backend": "ham.ops",
     "solve": "ham.use.solve",
@@ -57,9 +59,11 @@ if TYPE_CHECKING:
     from ham.models import SoftHAM as SoftHAM
     from ham.models import State as State
     from ham.ops import set_backend as set_backend
+    from ham.ops.episode import Penalties as Penalties
     from ham.runs import Trained as Trained
     from ham.runs import load as load
     from ham.tasks import Task as Task
+    from ham.train.reinforce import reinforce as reinforce
     from ham.train.start import resume as resume
     from ham.train.start import train as train
     from ham.use.evaluate import evaluate as evaluate

@@ -241,5 +241,5 @@ def test_a_model_that_does_not_fit_the_task_is_refused(kind, task, message):
 def test_widths_come_from_the_task(kind):
     task = tasks.get("search")
     model = Architecture(kind=kind, cells=5).build(task)
-    assert model.output.out_features == task.bits
+    assert model.output.out_features == task.outputs.width
     assert model.every == (2 if kind == "lstm+ham" else 1)

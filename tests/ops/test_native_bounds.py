@@ -126,8 +126,7 @@ def test_values_on_a_grid_match_float64(problem, final_tree):
 @settings(max_examples=10)
 @given(bounded_problems(st.sampled_from(BOUNDS)), st.sampled_from([1e-3, 1.0]))
 def test_a_pull_on_bounded_values_matches_float64(problem, pull):
-    problem.model.memory.join.pull = pull
-    assert_matches_float64(problem, final_tree=False)
+    assert_matches_float64(problem, final_tree=False, share=1.0, pull=pull)
 
 
 @pytest.mark.parametrize("batch", [1, 3, 18])

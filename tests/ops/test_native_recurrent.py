@@ -20,6 +20,7 @@ from ham.models import AttentiveDecoder, EncoderDecoder
 from ham.ops import native
 from ham.ops.native.networks import named_parameters, sizes_of_model, starts_of
 from ham.ops.native.training import SequenceGradient, Vectors
+from ham.tasks import Bits
 from ham.train.flat import FlatParameters
 from ham.train.gradient import Gradient
 from ham.train.objective import Examples
@@ -202,7 +203,14 @@ def trained(kind, online=False, batch=37):
     counted = torch.arange(37) < problem.asked[:, None]
     counted &= torch.rand(counted.shape) < 0.8
     counted[torch.arange(batch), (problem.asked - 1).clamp(min=0)] = problem.asked > 0
-    examples = Examples(problem.inputs, problem.lengths, problem.targets, counted, problem.asked)
+    examples = Examples(
+        problem.inputs,
+        problem.lengths,
+        problem.targets,
+        counted,
+        problem.asked,
+        Bits(problem.targets.shape[-1]),
+    )
     model = copy.deepcopy(problem.model)
     return model, FlatParameters(model), examples
 
@@ -224,7 +232,8 @@ def test_a_batch_of_training_is_as_by_autograd(kind, online):
     found, gradient = gradient_of(model, flat, examples, "native")
     torch.testing.assert_close(gradient, right_gradient, rtol=1e-4, atol=1e-5)
     assert found.entropy == 0
-    for field in ("loss", "cross_entropy", "wrong", "norm"):
+    assert found.loss == found.parts["cross_entropy"]
+    for field in ("loss", "wrong", "norm"):
         assert getattr(found, field) == pytest.approx(getattr(right, field), rel=1e-5)
 
 

@@ -112,7 +112,7 @@ def documented(leaves: int) -> int:
     logits, its target, and what the two errors are counted from.
     """
     task, width = tasks.get("reverse"), 20
-    rows, outputs = leaves * task.features, leaves * task.bits
+    rows, outputs = leaves * task.features, leaves * task.outputs.width
     return 4 * (2 * leaves * width + 4 * rows + 6 * outputs)
 
 

@@ -46,7 +46,7 @@ def cost_of(name: str, leaves: int, lengths, scaled: str = "", by: float = 1.0, 
                 parameter.mul_(by)
     flat = FlatParameters(model)
     rng = np.random.default_rng(2)
-    examples = Examples.of(task.sample(rng, len(lengths), leaves, np.array(lengths)))
+    examples = Examples.of(task.sample(rng, len(lengths), leaves, np.array(lengths)), task.outputs)
     shape = (len(lengths), examples.counted.shape[1] * model.every, model.decisions(leaves))
     uniforms = torch.from_numpy(rng.random(shape, dtype=np.float32))
     gradient = Gradient(model, flat, run_with(batch=len(lengths), **settings))

@@ -30,7 +30,7 @@ def test_keeps_the_contract(task):
 @pytest.mark.parametrize("n", [4, 5, 16, 63, 100, 128])
 def test_sampled_targets_are_what_the_oracle_says(task, n):
     batch = drawn(task, n, seed=n)
-    assert batch.targets.shape == (32, task.symbols(n), task.bits)
+    assert batch.targets.shape == (32, task.symbols(n), task.outputs.width)
     for which, length in enumerate(batch.lengths):
         question = task.decode(batch.inputs[which, :length])
         targets, counted = task.targets(question)

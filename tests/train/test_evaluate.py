@@ -28,7 +28,7 @@ class Oracle(Model):
         assert uniforms is None, "evaluation is greedy"
         assert targets is None, "evaluation shows nobody the answers"
         batch, symbols = len(inputs), int(asked.max())
-        outputs = torch.full((batch, symbols, self.task.bits), 9.0)
+        outputs = torch.full((batch, symbols, self.task.outputs.width), 9.0)
         for b in range(batch):
             question = self.task.decode(inputs[b, : lengths[b]].numpy())
             rows = torch.from_numpy(self.task.targets(question)[0])
@@ -50,18 +50,18 @@ def score_of(model, task, examples=60, lengths=(1, 8), seed=0):
 def test_the_oracle_makes_no_error(name):
     task = tasks.get(name)
     score = score_of(Oracle(task), task)
-    assert (score.error, score.bit_error) == (0, 0)
+    assert (score.error, score.part_error) == (0, 0)
     assert score.examples == 60
 
 
 def test_one_wrong_bit_counts_a_whole_sequence():
     task = tasks.get("reverse")
     score = score_of(Oracle(task, wrong_after=45), task)
-    assert (score.wrong, score.wrong_bits) == (15, 15)
+    assert (score.wrong, score.wrong_parts) == (15, 15)
     assert score.error == 25
     # Between 2 and 9 symbols of 11 bits each.
-    assert 60 * 2 * 11 < score.bits < 60 * 9 * 11
-    assert score.bit_error == 100 * 15 / score.bits
+    assert 60 * 2 * 11 < score.parts < 60 * 9 * 11
+    assert score.part_error == 100 * 15 / score.parts
 
 
 def test_batches_do_not_change_what_is_counted(monkeypatch):
@@ -82,7 +82,7 @@ def test_large_memories_are_run_a_few_at_a_time(monkeypatch):
 
 def test_the_same_seed_gives_the_same_score(engine):
     task = tasks.get("reverse")
-    model = LSTMHAM(task.features, task.bits, cells=4, size=4, hidden=4)
+    model = LSTMHAM(task.features, task.outputs.width, cells=4, size=4, hidden=4)
     assert score_of(model, task, seed=3) == score_of(model, task, seed=3)
     assert score_of(model, task, seed=3).loss != score_of(model, task, seed=4).loss
 
@@ -122,8 +122,8 @@ def test_wilsons_interval_by_hand():
 
 
 def test_a_score_in_percent():
-    score = Score(examples=400, wrong=3, bits=10_000, wrong_bits=5, loss=0.1)
-    assert (score.error, score.bit_error) == (0.75, 0.05)
+    score = Score(examples=400, wrong=3, parts=10_000, wrong_parts=5, loss=0.1)
+    assert (score.error, score.part_error) == (0.75, 0.05)
     low, high = score.interval
     assert 0 < low < 0.75 < high < 3
 

@@ -13,6 +13,7 @@ from ham.runs import CHECKPOINT, STATE, RunFolder, load
 from ham.train import loop
 from ham.train.adam import Adam
 from ham.train.curriculum import Curriculum
+from ham.train.evaluate import evaluate
 from ham.train.flat import FlatParameters
 from ham.train.gradient import Gradient
 from ham.train.loop import Diverged, Epoch, Step, train
@@ -295,6 +296,23 @@ def test_the_checkpoint_holds_the_best_average_not_the_last_weights(tmp_path):
     weights = torch.cat([p.detach().flatten() for p in load(folder.path).model.parameters()])
     assert torch.equal(weights, tensors["best"])
     assert not torch.equal(weights, tensors["weights"])
+
+
+def test_epochs_of_the_end_phase_are_compared_on_the_same_examples(tmp_path, monkeypatch):
+    seen = []
+
+    def spy(*given, rng, **rest):
+        seen.append(rng.bit_generator.state["state"]["state"])
+        return evaluate(*given, rng=rng, **rest)
+
+    monkeypatch.setattr(loop, "evaluate", spy)
+    run = changed(RUN, {"schedule.epochs": 5, "schedule.finish": 3, "end.hard": 0.5})
+    for _ in train(run, RunFolder(tmp_path)):
+        pass
+    assert len(seen) == 2 + 2 * 3, "the paper's questions, and in the end phase also what is practised"
+    assert len(set(seen[:3])) == 3
+    assert seen[2] == seen[4] == seen[6]
+    assert seen[3] == seen[5] == seen[7]
 
 
 def test_another_seed_is_another_run(tmp_path):

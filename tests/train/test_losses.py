@@ -7,17 +7,21 @@ import torch
 
 from ham.ops import entropy_of, log_prob_of
 from ham.ops.episode import LEAST_ENTROPY, exploration_of
+from ham.tasks import Bits
 from ham.train import losses
+from ham.train.objective import Examples
 
 LN3 = math.log(3)
+BITS = Bits(2)
 
 
 def test_log_probabilities_of_symbols():
     # σ(ln 3) = 3/4: two bits right with 3/4 each; one right with 3/4 and one wrong with 1/4; not counted.
     outputs = torch.tensor([[[LN3, -LN3], [LN3, LN3], [5.0, 5.0]]])
     targets = torch.tensor([[[1.0, 0.0], [1.0, 0.0], [0.0, 0.0]]])
-    counted = torch.tensor([[1.0, 1.0, 0.0]])
-    log_prob = losses.symbol_log_prob(outputs, targets, counted)
+    counted = torch.tensor([[True, True, False]])
+    nothing = torch.zeros(1, 1, 1), torch.tensor([1])
+    log_prob = Examples(*nothing, targets, counted, torch.tensor([2]), BITS).log_prob(outputs)
     expected = [2 * math.log(3 / 4), math.log(3 / 4) + math.log(1 / 4), 0.0]
     torch.testing.assert_close(log_prob, torch.tensor([expected]))
 
@@ -35,15 +39,15 @@ def test_a_symbol_counts_as_much_as_those_before_it_are_right():
 def test_the_hamming_reward_is_the_share_of_right_bits():
     outputs = torch.tensor([[[1.0, -1.0, 2.0, 0.1], [1.0, 1.0, 1.0, 1.0], [1.0, 1.0, 1.0, 1.0]]])
     targets = torch.tensor([[[1.0, 0.0, 0.0, 1.0], [0.0, 0.0, 0.0, 1.0], [1.0, 1.0, 1.0, 1.0]]])
-    hits = losses.symbol_hits(outputs, targets, torch.tensor([[1.0, 1.0, 0.0]]))
+    hits = losses.symbol_hits(BITS.hits(outputs, targets), torch.tensor([[1.0, 1.0, 0.0]]))
     assert hits.tolist() == [[0.75, 0.25, 0.0]]
 
 
 def test_a_bit_at_one_half_is_taken_for_zero_everywhere():
     outputs, counted = torch.zeros(1, 1, 2), torch.tensor([[True]])
     targets = torch.tensor([[[0.0, 1.0]]])
-    assert losses.symbol_hits(outputs, targets, counted.float()).tolist() == [[0.5]]
-    assert losses.bits_wrong(outputs, targets, counted) == 1
+    assert losses.symbol_hits(BITS.hits(outputs, targets), counted.float()).tolist() == [[0.5]]
+    assert losses.wrong_parts(BITS.hits(outputs, targets), counted).sum() == 1
 
 
 def test_reinforce_by_hand():
@@ -109,6 +113,6 @@ def test_one_wrong_bit_makes_a_sequence_wrong_unless_it_comes_after_the_end():
     outputs[2, 1, 1] = -0.1
     outputs[3, 1] = torch.tensor([9.0, -9.0])
     counted = torch.tensor([[True, True], [True, True], [True, True], [True, False]])
-    wrong = losses.whole_sequences_wrong(outputs, targets, counted)
-    assert wrong.tolist() == [False, True, True, False]
-    assert losses.bits_wrong(outputs, targets, counted) == 2
+    wrong = losses.wrong_parts(BITS.hits(outputs, targets), counted)
+    assert losses.whole_sequences_wrong(wrong).tolist() == [False, True, True, False]
+    assert wrong.sum() == 2

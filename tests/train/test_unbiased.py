@@ -11,6 +11,7 @@ import torch
 
 from ham.models import LSTMHAM, forced
 from ham.ops import Episode
+from ham.tasks import Bits
 from ham.train import losses
 from ham.train.objective import Examples, objective
 from settings import run_with
@@ -44,6 +45,7 @@ class Small:
             targets=self.targets.expand(batch, -1, -1),
             counted=torch.ones(batch, self.symbols, dtype=torch.bool),
             asked=torch.full((batch,), self.symbols),
+            codec=Bits(self.targets.shape[-1]),
         )
 
     def run(self, uniforms):
@@ -79,12 +81,12 @@ class Small:
     def exact(self, reward):
         episode, given = self.run(self.ways)
         counted = given.counted.to(self.inputs.dtype)
-        log_p_y = losses.symbol_log_prob(episode.outputs, given.targets, counted).sum(1)
+        log_p_y = given.log_prob(episode.outputs).sum(1)
         log_p_a = episode.log_probs.sum((1, 2))
         if reward == "log-probability":
             bound = (log_p_a.exp() * log_p_y).sum()
         else:
-            hits = losses.symbol_hits(episode.outputs.detach(), given.targets, counted).sum(1)
+            hits = losses.symbol_hits(given.hits(episode.outputs.detach()), counted).sum(1)
             bound = (log_p_a.exp().detach() * (log_p_y + hits * log_p_a)).sum()
         return -flat(torch.autograd.grad(bound, self.parameters.values()))
 

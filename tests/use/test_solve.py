@@ -48,7 +48,7 @@ class Knows(Model):
         assert not keep
         assert inputs.shape[1] <= leaves
         self.calls.append(SimpleNamespace(lengths=lengths.tolist(), asked=asked.tolist(), leaves=leaves))
-        outputs = np.zeros((len(inputs), int(asked.max()), self.task.bits), np.float32)
+        outputs = np.zeros((len(inputs), int(asked.max()), self.task.outputs.width), np.float32)
         for row, rows, length in zip(outputs, inputs.numpy(), lengths, strict=True):
             right, _ = self.task.targets(self.task.decode(rows[: int(length)]))
             row[: len(right)] = right

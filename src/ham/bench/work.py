@@ -35,7 +35,7 @@ class Work:
     def draw(cls, rng: np.random.Generator, leaves: int, batch: int = BATCH, *, full: bool = False) -> Work:
         """Inputs of lengths uniform in 1 … n, or all of length n."""
         lengths = TASK.draw_lengths(rng, batch, leaves if full else 1, leaves)
-        examples = Examples.of(TASK.sample(rng, batch, leaves, lengths))
+        examples = Examples.of(TASK.sample(rng, batch, leaves, lengths), TASK.outputs)
         shape = (batch, examples.counted.shape[1], leaves.bit_length() - 1)
         return cls(leaves, examples, torch.from_numpy(rng.random(shape, dtype=np.float32)))
 

@@ -40,6 +40,7 @@ def evaluate(
         examples: questions for each size.
         seed: of the questions; by default a new one each time, which is printed.
     """
+    from ham.runs import find
     from ham.use.evaluate import chosen_seed
     from ham.use.evaluate import evaluate as measured
 
@@ -52,6 +53,8 @@ def evaluate(
         "examples": examples,
         "seed": chosen_seed(seed),
     }
+    for name in models:
+        find(name)  # a name that is nobody's is told before an engine is built for it
     engine.announce()
     rows = [{"model": name, **row} for name in models for row in measured(name, task=task, **asked)]
     shared = {key: rows[0][key] for key in ("model", "task", "seed") if len({row[key] for row in rows}) == 1}
@@ -70,6 +73,7 @@ def table(rows: Sequence[dict[str, Any]]) -> Table:
     from ham.cli import terminal
 
     several = len({row.get("model") for row in rows}) > 1
+    parts = [part for part in ("bit", "symbol") if any(f"{part}_error" in row for row in rows)]
     cells = [
         {
             "model": row.get("model", ""),
@@ -79,7 +83,7 @@ def table(rows: Sequence[dict[str, Any]]) -> Table:
             "wrong": f"{row['wrong']:,}",
             "error": terminal.percent(row["error"]),
             "95% interval": " – ".join(map(terminal.percent, row["error_interval"])),
-            "bit error": f"{row['bit_error']:.4f}%",
+            f"{' or '.join(parts)} error": f"{row.get('bit_error', row.get('symbol_error')):.4f}%",
             "seconds": f"{row['seconds']:.1f}",
         }
         for row in rows

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -23,8 +24,8 @@ def prompt() -> Iterator[None]:
     if not main or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
         yield
         return
-    reading, writing = os.pipe()
-    os.set_blocking(writing, False)
+    reading, writing = socket.socketpair()  # not a pipe: Windows wakes up sockets alone
+    writing.setblocking(False)
     noticed = threading.Event()
 
     def notice(number: int, frame: Any) -> None:
@@ -32,14 +33,14 @@ def prompt() -> Iterator[None]:
         signal.default_int_handler(number, frame)
 
     def watch() -> None:
-        while number := os.read(reading, 1):
+        while number := reading.recv(1):
             if number[0] == signal.SIGINT and not noticed.wait(SECONDS_TO_NOTICE):
                 os.write(2, b"ham: interrupted\n")
                 os._exit(130)
             noticed.clear()
-        os.close(reading)
+        reading.close()
 
-    before = signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
+    before = signal.set_wakeup_fd(writing.fileno(), warn_on_full_buffer=False)
     signal.signal(signal.SIGINT, notice)
     threading.Thread(target=watch, daemon=True).start()
     try:
@@ -47,4 +48,4 @@ def prompt() -> Iterator[None]:
     finally:
         signal.signal(signal.SIGINT, signal.default_int_handler)
         signal.set_wakeup_fd(before)
-        os.close(writing)
+        writing.close()

@@ -20,7 +20,7 @@ from ham.cli.tables import TABLE, Form, Forms, Table
 from ham.core.errors import InputError
 from ham.core.files import require_room
 from ham.core.install import install
-from ham.core.text import visible
+from ham.core.text import shell_word, visible
 from ham.models.kinds import KINDS
 
 if TYPE_CHECKING:
@@ -129,6 +129,7 @@ def reproduce(
         with counting("lengths", len(pairs)) as count:
             write_document(document, pairs, texts, note, seed, count)
         say(f"All results: {visible(document)}")
+        say(f"The README's tables: python -m ham.reproduce.pages {shell_word(document)} README.md")
 
 
 def _complexity() -> list[Cost]:

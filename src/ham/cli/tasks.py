@@ -14,7 +14,7 @@ def tasks(*, form: Forms = TABLE) -> None:
             "task": task.name,
             "what": task.summary,
             "input": task.features,
-            "output": task.bits,
+            "output": task.outputs.width,
             "example": task.example,
         }
         for task in found

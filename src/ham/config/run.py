@@ -120,7 +120,7 @@ def _numbers_in_a_step(model: Architecture, data: Data) -> int:
     return data.batch * leaves * model.every * (model.cells + in_tree)
 
 
-def changed(settings: Any, changes: Mapping[str, Any]) -> Any:
+def changed(settings: Any, changes: Mapping[str, Any], within: str = "") -> Any:
     """A run, or a part of one, with some settings changed, each named by the parts it is in.
 
     >>> changed(Run("sort"), {"data.leaves": 8, "seed": 3}).data.leaves
@@ -128,15 +128,21 @@ def changed(settings: Any, changes: Mapping[str, Any]) -> Any:
     """
     here: dict[str, Any] = {}
     inside: dict[str, dict[str, Any]] = {}
+    known = (
+        {each.name for each in dataclasses.fields(settings)} if dataclasses.is_dataclass(settings) else set()
+    )
     for name, value in changes.items():
         part, _, rest = name.partition(".")
+        if part not in known:
+            raise InputError(f"no setting is named {within}{name}")
         if rest:
             inside.setdefault(part, {})[rest] = value
         else:
             here[part] = value
     for part, its in inside.items():
         now = getattr(settings, part)
-        here[part] = Options(**{**now, **its}) if isinstance(now, Options) else changed(now, its)
+        own = isinstance(now, Options)
+        here[part] = Options(**{**now, **its}) if own else changed(now, its, f"{within}{part}.")
     return replace(settings, **here)
 
 

@@ -15,6 +15,9 @@ from typing import Any, BinaryIO
 
 from ham.core.errors import InputError
 
+# Windows knows neither, and needs neither: nothing there waits for a writer when it is opened.
+_NONBLOCK = getattr(os, "O_NONBLOCK", 0)
+_NOFOLLOW = getattr(os, "O_NOFOLLOW", 0)
 LARGEST_TEXT = 1 << 26
 """Bytes of the largest text that is read: as JSON it may take thirty times as much memory."""
 
@@ -23,7 +26,7 @@ def read_bytes(path: Path, most: int) -> bytes:
     """A whole file of at most so many bytes; what is no ordinary file, or too large, is not read at all."""
     try:
         # A pipe without a writer would be waited for, a device never end.
-        with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb") as file:
+        with os.fdopen(os.open(path, os.O_RDONLY | _NONBLOCK), "rb") as file:
             found = os.fstat(file.fileno())
             if not stat.S_ISREG(found.st_mode):
                 raise InputError(f"{path} is not an ordinary file")
@@ -87,7 +90,7 @@ def write_whole(path: Path, data: bytes) -> None:
         temporary.unlink(missing_ok=True)
         # Only a file that this call makes: never one, or a link, that somebody put there.
         with open(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666), "wb") as file:
-            if mode is not None:
+            if mode is not None and hasattr(os, "fchmod"):
                 os.fchmod(file.fileno(), mode)
             file.write(data)
             file.flush()
@@ -103,17 +106,16 @@ def write_whole(path: Path, data: bytes) -> None:
 def require_room(path: Path, *, folder: bool = False) -> None:
     """An error now, before long work, if a file or a folder of files could not be written there after it."""
     where = path if folder else path.absolute().parent
-    if folder:
-        while not where.exists() and where != where.parent:
-            where = where.parent  # the nearest that is there: the others can be made in it
-    else:
-        _mode_of(path)
+    while folder and not where.exists() and where != where.parent:
+        where = where.parent  # the nearest that is there: the others can be made in it
     if not where.is_dir():
         raise InputError(
             f"cannot write {path}: {where} is not a folder"
             if where.exists()
             else f"there is no folder {where} to write {path.name} into"
         )
+    if not folder:
+        _mode_of(path)
     try:
         tempfile.TemporaryFile(dir=where).close()  # asking for permissions would not tell all
     except OSError as error:
@@ -133,7 +135,7 @@ def _mode_of(path: Path) -> int | None:
 
 def open_lock(path: Path) -> BinaryIO:
     """A file to lock, made if need be; nothing is ever written to it, and no link followed."""
-    flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK
+    flags = os.O_RDWR | os.O_CREAT | _NOFOLLOW | _NONBLOCK
     try:
         file = open(os.open(path, flags, 0o666), "r+b", buffering=0)  # noqa: SIM115
     except OSError as error:
@@ -148,6 +150,8 @@ def open_lock(path: Path) -> BinaryIO:
 
 def _flush_folder(folder: Path) -> None:
     """Have the new name on disk too, so that a power cut cannot bring back the file before."""
+    if not _NOFOLLOW:
+        return  # Windows opens no folders
     handle = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(handle)

@@ -47,6 +47,7 @@ __all__ = [
     "LSTMHAM",
     "MLP",
     "AttentiveDecoder",
+    "Beforehand",
     "EncoderDecoder",
     "Model",
     "RawHAM",

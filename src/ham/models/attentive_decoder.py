@@ -12,13 +12,13 @@ from ham.models.recurrent import (
     read_online,
     read_rows,
     remember_by_default,
-    rounded,
     undecided,
     within,
 )
 from ham.ops import Episode, run
 from ham.ops.episode import Decoding
 from ham.ops.forms import known_as
+from ham.tasks import Bits, Codec
 
 AT_ONCE = 16
 """Queries that look back together."""
@@ -63,8 +63,11 @@ class AttentiveDecoder(Model):
 
     baseline = None
 
-    def __init__(self, features: int, bits: int, *, cells: int, online: bool = False):
+    def __init__(
+        self, features: int, bits: int, *, cells: int, online: bool = False, codec: Codec | None = None
+    ):
         super().__init__()
+        self.codec = codec or Bits(bits)
         self.online = online
         states = cells if online else 2 * cells
         self.encoder = nn.LSTM(features, cells, batch_first=True, bidirectional=not online)
@@ -105,10 +108,10 @@ class AttentiveDecoder(Model):
             return undecided(self.output(torch.cat([states, context], -1)), asked)
         states, state, _ = read_rows(self.encoder, inputs, lengths)
         fed = None if targets is None else targets[:, :symbols]
-        call = (self.decoding(), state, None, asked, fed, symbols, states, lengths)
+        call = (self.decoding(), state, None, asked, fed, symbols, states, lengths, self.codec)
         return undecided(run("write_symbols", self._write, *call), asked)
 
-    def _write(self, networks, state, cell, asked, targets, symbols, states, lengths) -> Tensor:
+    def _write(self, networks, state, cell, asked, targets, symbols, states, lengths, codec) -> Tensor:
         # The backward direction, the last one, ends at the first row.
         h = torch.tanh(self.start(state[:, -1]))
         c = torch.zeros_like(h)
@@ -123,7 +126,7 @@ class AttentiveDecoder(Model):
             seen.append(torch.cat([h, context], -1))
             if fed is None:
                 outputs.append(self.output(seen[-1]))
-                symbol = rounded(outputs[-1])
+                symbol = self.codec.read(outputs[-1].detach())
         return self.output(torch.stack(seen, 1)) if fed is not None else torch.stack(outputs, 1)
 
     def _looking_back(self, states: Float[Tensor, "batch time states"]) -> Float[Tensor, "batch time states"]:

@@ -6,17 +6,11 @@ import torch
 from torch import Tensor, nn
 
 from ham.models.model import Model, room_for
-from ham.models.recurrent import (
-    before,
-    read_online,
-    read_rows,
-    remember_by_default,
-    rounded,
-    undecided,
-)
+from ham.models.recurrent import before, read_online, read_rows, remember_by_default, undecided
 from ham.ops import Episode, run
 from ham.ops.episode import Decoding
 from ham.ops.forms import known_as
+from ham.tasks import Bits, Codec
 
 
 @known_as("lstm")
@@ -24,13 +18,17 @@ class EncoderDecoder(Model):
     """One LSTM reads the rows, another one writes the symbols, starting from the first one's state.
 
     The decoder is fed the symbol before: the right one where `targets` are given (training), its
-    own, rounded, where they are not. With `online`, a single LSTM answers after each row.
+    own, as the codec of the task reads it (bits, if none is given), where they are not. With `online`, a single LSTM
+    answers after each row.
     """
 
     baseline = None
 
-    def __init__(self, features: int, bits: int, *, cells: int, online: bool = False):
+    def __init__(
+        self, features: int, bits: int, *, cells: int, online: bool = False, codec: Codec | None = None
+    ):
         super().__init__()
+        self.codec = codec or Bits(bits)
         self.online = online
         self.encoder = nn.LSTM(features, cells, batch_first=True)
         remember_by_default(self.encoder)
@@ -65,10 +63,10 @@ class EncoderDecoder(Model):
             return undecided(self.output(states), asked)
         _, state, cell = read_rows(self.encoder, inputs, lengths)
         fed = None if targets is None else targets[:, :symbols]
-        call = (self.decoding(), state, cell, asked, fed, symbols, None, None)
+        call = (self.decoding(), state, cell, asked, fed, symbols, None, None, self.codec)
         return undecided(run("write_symbols", self._write, *call), asked)
 
-    def _write(self, networks, state, cell, asked, targets, symbols, memory, lengths) -> Tensor:
+    def _write(self, networks, state, cell, asked, targets, symbols, memory, lengths, codec) -> Tensor:
         last = state.transpose(0, 1).contiguous(), cell.transpose(0, 1).contiguous()
         if targets is not None:
             return self.output(self.decoder(before(targets), last)[0])
@@ -77,5 +75,5 @@ class EncoderDecoder(Model):
         for _ in range(symbols):
             states, last = self.decoder(symbol[:, None], last)
             outputs.append(self.output(states[:, 0]))
-            symbol = rounded(outputs[-1])
+            symbol = self.codec.read(outputs[-1].detach())
         return torch.stack(outputs, 1)

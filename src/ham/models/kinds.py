@@ -60,16 +60,16 @@ class Kind:
         settings = {name: getattr(architecture, name) for name in self.settings}
         if "every" in settings:
             settings["every"] = task.every or settings["every"]
-        settings |= {"soft": self.soft} if self.tree else {"online": task.online}
+        settings |= {"soft": self.soft} if self.tree else {"online": task.online, "codec": task.outputs}
         module, _, name = self.factory.partition(":")
-        return getattr(importlib.import_module(module), name)(task.features, task.bits, **settings)
+        return getattr(importlib.import_module(module), name)(task.features, task.outputs.width, **settings)
 
 
 _ENCODER_DECODER = "ham.models.encoder_decoder:EncoderDecoder"
 _ATTENTIVE = "ham.models.attentive_decoder:AttentiveDecoder"
 _LSTM_HAM, _RAW_HAM = "ham.models.lstm_ham:LSTMHAM", "ham.models.raw_ham:RawHAM"
 _MEMORY = ("size", "hidden", "depth", "join", "top", "grid")
-_CONTROLLER = ("cells", "cell_bound", "every")
+_CONTROLLER = ("controller", "cells", "cell_bound", "every")
 
 _ALL = [
     Kind("lstm", _ENCODER_DECODER, ("cells",), suffix="-lstm", tables=(1,)),

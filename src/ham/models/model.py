@@ -14,7 +14,7 @@ from ham.core.errors import InputError
 from ham.models.memory import Read
 from ham.ops import Episode
 from ham.ops.episode import Networks
-from ham.ops.reference import require
+from ham.ops.reference import require, total
 
 
 class Start(NamedTuple):
@@ -102,7 +102,7 @@ class Recorder:
         self.queries: list[Tensor] = []
         self.outputs: list[Tensor] = []
 
-    def episode(self, every: int, tree: Tensor | None) -> Episode:
+    def episode(self, every: int, tree: Tensor | None, pull: Tensor | None) -> Episode:
         time = torch.arange(len(self.reads), device=self.durations.device)
         ran = time < self.durations[:, None]
         gave = ran[:, every - 1 :: every]
@@ -113,4 +113,6 @@ class Recorder:
             leaves=torch.stack([read.leaf for read in self.reads], 1).where(ran, -1),
             queries=torch.stack(self.queries, 1).detach() * ran[..., None],
             tree=tree,
+            pull=pull,
+            exploration=total(*(getattr(read, "exploration", None) for read in self.reads)),
         )

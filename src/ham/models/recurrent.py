@@ -38,11 +38,6 @@ def before(targets: Float[Tensor, "batch symbols bits"]) -> Float[Tensor, "batch
     return nn.functional.pad(targets, (0, 0, 1, -1))
 
 
-def rounded(output: Float[Tensor, "*batch bits"]) -> Float[Tensor, "*batch bits"]:
-    """The likeliest symbol, as it is fed back."""
-    return (output.detach() > 0).to(output.dtype)
-
-
 def within(lengths: Int[Tensor, "batch"], slots: int) -> Bool[Tensor, "batch slots"]:
     """True where a slot is in use."""
     return torch.arange(slots, device=lengths.device) < lengths[:, None]

@@ -12,6 +12,7 @@ import numpy as np
 
 from ham import recipes
 from ham.core.files import read_text, write_whole
+from ham.reproduce.pages import fingerprint
 from ham.reproduce.publish import seeds_of
 from ham.reproduce.tables import PAPER, Text, by_length, markdown, recipe_of, shipped_models
 from ham.runs import RunFolder
@@ -33,22 +34,20 @@ def write_document(
     count: Callable[[int], None],
 ) -> None:
     """The tables, every seed, the searches, errors by length and learning curves."""
-    models = shipped_models()
     pictures = file.parent / "results"
+    logs = logs_of(pairs)
     curves: dict[str, dict[str, list[Measured]]] = {}
-    logs: dict[str, dict[str, RunFolder]] = {}
-    for column, task in pairs:
-        name = recipe_of(column, task)
-        if name in models:
-            curves.setdefault(task, {})[column] = list(by_length(models[name], seed))
-            logs.setdefault(task, {})[column] = RunFolder(models[name])
-        count(1)
+    for task, of_task in logs.items():
+        for column, folder in of_task.items():
+            curves.setdefault(task, {})[column] = list(by_length(folder.path, seed))
+            count(1)
     soft = [run for name in recipes.names() if (run := recipes.get(name)).model.traits.soft]
     most = max(run.schedule.epochs * run.data.batches for run in soft)
     parts = [
         "# Results",
         "",
-        f"Written by `ham reproduce --seed {seed} --document {os.fspath(file)}`; nothing here is typed by hand.",
+        f"Written by `ham reproduce --seed {seed} --document {os.fspath(file)}` for the shipped models "
+        f"`{fingerprint()}`; nothing here is typed by hand.",
         "",
         note,
         "",
@@ -80,17 +79,27 @@ def write_document(
         "## Error by length",
         "",
     ]
-    for task, of_task in curves.items():
-        trained_on = dict.fromkeys(of_task, 32)
-        plots.save(plots.error_by_length(of_task, trained_on), pictures, f"length-{task}")
+    for task, by_size in curves.items():
+        trained_on = dict.fromkeys(by_size, 32)
+        plots.save(plots.error_by_length(by_size, trained_on), pictures, f"length-{task}")
         parts += [f"![{task}: error against the size of the memory](results/length-{task}.svg)", ""]
-        parts += [*length_table(of_task), ""]
+        parts += [*length_table(by_size), ""]
     parts += ["## Learning curves", ""]
     for task, by_column in logs.items():
         curves_of = {column: folder.metrics() for column, folder in by_column.items()}
         plots.save(plots.learning(curves_of), pictures, f"learning-{task}")
         parts += [f"![{task}: validation error by epoch](results/learning-{task}.svg)", ""]
     write_whole(file, "\n".join(parts).encode())
+
+
+def logs_of(pairs: Sequence[tuple[str, str]]) -> dict[str, dict[str, RunFolder]]:
+    """What the training of each shipped model left, by task and column."""
+    models = shipped_models()
+    logs: dict[str, dict[str, RunFolder]] = {}
+    for column, task in pairs:
+        if (name := recipe_of(column, task)) in models:
+            logs.setdefault(task, {})[column] = RunFolder(models[name])
+    return logs
 
 
 def length_table(of_task: Mapping[str, list[Measured]]) -> list[str]:
@@ -183,4 +192,4 @@ def _range(values: dict[str, Any]) -> str:
     return " or ".join(map(str, bounds)) if kind == "choice" else f"{bounds[0]:g} … {bounds[1]:g} ({kind})"
 
 
-__all__ = ["search_table", "seed_table", "time_table", "write_document"]
+__all__ = ["logs_of", "search_table", "seed_table", "time_table", "write_document"]

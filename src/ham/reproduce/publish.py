@@ -5,7 +5,8 @@ seeds become a shipped model by
 
     python -m ham.reproduce.publish NAME RUN_DIR...
 
-The one that validated best is shipped; the errors of all go into `seeds.json`.
+The one that validated best is shipped; the errors of all go into `seeds.json`. Without a RUN_DIR the card of a shipped
+model is written anew, its errors measured again.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from ham.config import Run
 from ham.core.errors import InputError
 from ham.core.files import read_text, write_whole
 from ham.reproduce.retrain import best_of
-from ham.runs import CHECKPOINT, CONFIG, METRICS, PRETRAINED, RunFolder, load
+from ham.runs import CHECKPOINT, CONFIG, METRICS, PRETRAINED, RunFolder, load, shipped
 from ham.train.evaluate import evaluate_at, lengths_for
 
 CARD, SEEDS = "card.md", "seeds.json"
@@ -43,6 +44,14 @@ def publish(name: str, runs: Sequence[Path], examples: int = 2500) -> Path:
         shutil.copyfile(best / file, target / file)
     all_seeds = [{**of_seed(path, examples), "shipped": path == best} for path in runs]
     write_whole(target / SEEDS, (json.dumps(all_seeds, indent=1) + "\n").encode())
+    return renew(name, examples)
+
+
+def renew(name: str, examples: int = 2500) -> Path:
+    """Write the card of a shipped model anew."""
+    target = PRETRAINED / name
+    if not (target / CHECKPOINT).is_file():
+        raise InputError(f"no model named {name!r} is shipped; there are {', '.join(shipped())}")
     write_whole(target / CARD, card(target, name, examples).encode())
     return target
 
@@ -72,13 +81,13 @@ def seeds_of(name: str) -> list[dict[str, Any]]:
     return json.loads(read_text(path)) if path.exists() else []
 
 
-def card(folder: Path, name: str, examples: int) -> str:
-    """The text of a model's card, its errors measured anew."""
+def origin(folder: Path, name: str) -> list[str]:
+    """A card's first lines: how the model came about, from the files beside it."""
     trained = load(folder / CHECKPOINT)
     run = trained.run
     epochs, kept = RunFolder(folder).metrics(), RunFolder(folder).kept()
     seeds = seeds_of(name)
-    lines = [
+    return [
         f"# {name}",
         "",
         f"- trained by `{command(run, name)}`",
@@ -89,10 +98,19 @@ def card(folder: Path, name: str, examples: int) -> str:
         f"- kept: epoch {kept['epoch']}, chosen by validation on lengths up to {run.data.leaves}: "
         f"error {kept['error']:g}%, cross-entropy {kept['loss']:.2g}",
         f"- {sum(tensor.numel() for tensor in trained.model.parameters()):,} parameters",
+    ]
+
+
+def card(folder: Path, name: str, examples: int) -> str:
+    """The text of a model's card, its errors measured anew."""
+    trained = load(folder / CHECKPOINT)
+    run, parts = trained.run, f"{trained.task.outputs.part}s"
+    lines = [
+        *origin(folder, name),
         "",
-        f"Errors on fresh examples (seed {CARD_SEED}), whole sequences and bits:",
+        f"Errors on fresh examples (seed {CARD_SEED}), whole sequences and {parts}:",
         "",
-        "| leaves | lengths | examples | wrong | error | 95% interval | bits wrong |",
+        f"| leaves | lengths | examples | wrong | error | 95% interval | {parts} wrong |",
         "|---|---|---|---|---|---|---|",
     ]
     for times in TIMES_LONGER:
@@ -105,7 +123,7 @@ def card(folder: Path, name: str, examples: int) -> str:
         bounds = " – ".join(f"{bound:.2f}%" for bound in score.interval)
         lines.append(
             f"| {leaves} | {low} – {high} | {score.examples} | {score.wrong} | {score.error:.2f}% | {bounds} "
-            f"| {score.bit_error:.4f}% |"
+            f"| {score.part_error:.4f}% |"
         )
     return "\n".join(lines) + "\n"
 
@@ -120,9 +138,10 @@ def command(run: Run, name: str) -> str:
 
 
 if __name__ == "__main__":
-    if len(sys.argv) < 3:
-        sys.exit("usage: python -m ham.reproduce.publish NAME RUN_DIR...")
+    if len(sys.argv) < 2:
+        sys.exit("usage: python -m ham.reproduce.publish NAME [RUN_DIR...]")
+    name, *paths = sys.argv[1:]
     try:
-        print(publish(sys.argv[1], [Path(path) for path in sys.argv[2:]]))
+        print(publish(name, [Path(path) for path in paths]) if paths else renew(name))
     except InputError as error:
         sys.exit(f"ham: {error}")

@@ -140,7 +140,7 @@ def cells(
                     examples=score.examples,
                     wrong=score.wrong,
                     error=score.error,
-                    bit_error=score.bit_error,
+                    bit_error=score.part_error,
                     paper=float(paper[place]) if paper else None,
                 ),
             )

@@ -10,7 +10,6 @@ Every file is replaced as a whole or not at all, and none of them can execute co
 
 from __future__ import annotations
 
-import fcntl
 import json
 import logging
 import math
@@ -18,13 +17,14 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 from torch import Tensor
 
 from ham.config import FORMAT, Run
 from ham.core.errors import InputError
 from ham.core.files import open_lock, read_json, read_text, write_whole
+from ham.core.locks import lock_at_once
 from ham.core.tensors import to_bytes
 from ham.core.text import shell_word
 from ham.runs.checkpoint import CHECKPOINT, read_tensors, save_checkpoint
@@ -55,14 +55,6 @@ def _require_typed(found: Mapping[str, Any], kinds: Mapping[str, type], where: s
             raise InputError(f"{where}: {name} should be of type {kind.__name__}, got {got}")
         if (kind is int or name == "seconds") and not 0 <= found[name] < LARGEST_COUNT:
             raise InputError(f"{where}: {name} should lie in 0 … 2^53, got {str(found[name])[:80]}")
-
-
-def _lock_at_once(file: BinaryIO) -> bool:
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        return False
-    return True
 
 
 def lines_of(records: Sequence[Mapping[str, Any]]) -> bytes:
@@ -112,7 +104,7 @@ class RunFolder:
             raise InputError(f"cannot write into {self.path}: {error.strerror}") from None
         with lock:
             until = time.monotonic() + patience
-            while not _lock_at_once(lock):
+            while not lock_at_once(lock):
                 if time.monotonic() >= until:
                     raise InputError(f"another process is training in {self.path}")
                 time.sleep(0.2)

@@ -10,11 +10,13 @@ as done.
 
 from __future__ import annotations
 
+import atexit
 import logging
 import os
 import secrets
 import shutil
 import socket
+import sys
 import tempfile
 import traceback
 from collections.abc import Iterator, Sequence
@@ -40,6 +42,8 @@ FIRST_RUNG = 0.1
 SECONDS_FOR_THE_LAST_OWNER = 60.0
 SECONDS_TO_ANSWER = 10.0
 MOST_WORKERS = 1000
+INTERRUPTED = 130
+"""The exit code of who was stopped by Ctrl-C."""
 LONGEST_TEMPORARY = 28
 """Characters of the folder for temporary ones: the names of Ray's sockets, 72 more, must stay below 108."""
 OBJECT_STORE = 100 << 20
@@ -236,6 +240,7 @@ def connected(resources: Resources) -> Iterator[None]:
         if resources.cores > cpus:
             raise InputError(f"a trial on {resources.cores} cores cannot run on this machine's {cpus}")
         quiet |= {"num_cpus": cpus, "include_dashboard": False, "object_store_memory": OBJECT_STORE}
+    stopped = False
     with _private_folder() as private:
         try:
             # Ray lets its workers import what lies in the current folder, and that may be a stranger's.
@@ -246,11 +251,25 @@ def connected(resources: Resources) -> Iterator[None]:
                     _join(ray, resources.address, quiet)
             yield
         except KeyboardInterrupt:
-            if resources.address is None:
-                kill_descendants()  # Ray takes some seconds to end its own
+            stopped = True
             raise
         finally:
-            ray.shutdown()
+            if stopped and resources.address is None:
+                _leave_at_once()
+            else:
+                ray.shutdown()
+
+
+def _leave_at_once() -> None:
+    """Kill a Ray of our own, and end without it: it takes many seconds to end in peace."""
+    kill_descendants()
+    atexit.register(_end)
+
+
+def _end() -> None:
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(INTERRUPTED)
 
 
 @contextmanager

@@ -6,20 +6,23 @@ from ham.tasks.base import (
     Practice,
     Task,
     all_in_range,
-    bits_of,
     ended,
     in_range,
-    number_of,
     pair_of,
     pairs_of,
     within,
 )
+from ham.tasks.codecs import Bits, Codec, OneHot, Real, bits_of, number_of
 from ham.tasks.registry import get, named, names, register
 
 __all__ = [
     "Batch",
+    "Bits",
+    "Codec",
     "HardCase",
+    "OneHot",
     "Practice",
+    "Real",
     "Task",
     "all_in_range",
     "bits_of",

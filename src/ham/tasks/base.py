@@ -10,7 +10,6 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
-from functools import cache
 from typing import Any, ClassVar
 
 import numpy as np
@@ -18,6 +17,7 @@ from jaxtyping import Bool, Float, Int, Num
 from numpy import ndarray
 
 from ham.core.errors import InputError
+from ham.tasks.codecs import Bits, Codec
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class Batch:
 
     inputs: Float[ndarray, "batch slots features"]
     lengths: Int[ndarray, "batch"]
-    targets: Float[ndarray, "batch symbols bits"]
+    targets: Float[ndarray, "batch symbols outputs"]
     counted: Bool[ndarray, "batch symbols"]
     """Output symbols that are asked for; whatever the model says elsewhere does not matter."""
 
@@ -78,7 +78,7 @@ class Task(ABC):
     features: ClassVar[int]
     """Width of an input row."""
     answer_bits: ClassVar[int]
-    """Width of an output symbol, without the End-Of-Output bit."""
+    """Bits of an item of an answer; a task whose answers are something else has `answers` instead."""
     ends: ClassVar[bool] = True
     """Whether every output is closed by an End-Of-Output symbol (one more output bit)."""
     online: ClassVar[bool] = False
@@ -96,9 +96,14 @@ class Task(ABC):
         return f"{type(self).__name__}({self.name!r}, features={self.features})"
 
     @property
-    def bits(self) -> int:
-        """Width of an output symbol as the network gives it."""
-        return self.answer_bits + self.ends
+    def answers(self) -> Codec:
+        """How the network says an item of an answer; a task may have another codec here than bits."""
+        return Bits(self.answer_bits)
+
+    @property
+    def outputs(self) -> Codec:
+        """How the network says an output symbol: an item, or End-Of-Output."""
+        return self.answers.ended() if self.ends else self.answers
 
     def draw_lengths(
         self, rng: np.random.Generator, batch: int, low: int, high: int
@@ -165,30 +170,34 @@ class Task(ABC):
     def decode(self, rows: Float[ndarray, "rows features"]) -> Any:
         """The question that the rows stand for."""
 
-    def answer_row(self, item: Any) -> Float[ndarray, "answer_bits"]:
-        """The output bits of one item of an answer."""
-        return bits_of(item, self.answer_bits)
+    def answer_row(self, item: Any) -> Float[ndarray, "outputs"]:
+        """What the network should give for one item of an answer, without End-Of-Output."""
+        return self.answers.row(item)
 
-    def answer_item(self, row: Num[ndarray, "answer_bits"]) -> Any:
-        """The item that output bits stand for."""
-        return int(number_of(row))
+    def answer_item(self, row: Num[ndarray, "outputs"]) -> Any:
+        """The item that such a row stands for."""
+        return self.answers.item(row)
 
-    def targets(self, question: Any) -> tuple[Float[ndarray, "symbols bits"], Bool[ndarray, "symbols"]]:
+    def targets(self, question: Any) -> tuple[Float[ndarray, "symbols outputs"], Bool[ndarray, "symbols"]]:
         """What the network should give for a question, and which of its symbols count."""
         answer = self.solve(question)
-        rows = np.zeros((len(answer) + self.ends, self.bits), np.float32)
+        rows = np.zeros((len(answer) + self.ends, self.outputs.width), np.float32)
         for row, item in zip(rows, answer, strict=False):
-            row[: self.answer_bits] = self.answer_row(item)
+            row[: self.answers.width] = self.answer_row(item)
         if self.ends:
             rows[-1, -1] = 1
         return rows, np.ones(len(rows), bool)
 
-    def read_answer(self, question: Any, symbols: Num[ndarray, "symbols bits"]) -> list:
-        """The answer in the network's rounded output: what comes before End-Of-Output."""
+    def read_answer(self, question: Any, symbols: Num[ndarray, "symbols outputs"]) -> list:
+        """The answer in the network's symbols: what comes before End-Of-Output."""
         if self.ends:
             ends = np.flatnonzero(symbols[:, -1] > 0.5)
             symbols = symbols[: ends[0]] if len(ends) else symbols
-        return [self.answer_item(row[: self.answer_bits]) for row in symbols]
+        return [self.answer_item(row[: self.answers.width]) for row in symbols]
+
+    def right(self, answer: list, expected: list) -> bool:
+        """Whether an answer may pass for the oracle's, item by item."""
+        return len(answer) == len(expected) and all(map(self.answers.right, answer, expected))
 
     def parse(self, text: str) -> Any:
         """The question in a person's own words; `InputError` says what is wrong with it."""
@@ -200,39 +209,7 @@ class Task(ABC):
 
     def show_answer(self, answer: list) -> str:
         """An answer as a person reads it."""
-        return " ".join(str(item) for item in answer)
-
-
-def bits_of(numbers: Any, width: int) -> Float[ndarray, "*shape width"]:
-    """Binary digits, most significant first, so that the lexicographic order is the numeric one.
-
-    >>> bits_of(6, 4)
-    array([0., 1., 1., 0.], dtype=float32)
-    """
-    numbers = np.asarray(numbers, np.int64)
-    if width <= 12:
-        return _all_digits(width).take(numbers, axis=0)
-    return _digits(numbers, width)
-
-
-def _digits(numbers: Int[ndarray, "*shape"], width: int) -> Float[ndarray, "*shape width"]:
-    return (numbers[..., None] >> np.arange(width - 1, -1, -1) & 1).astype(np.float32)
-
-
-@cache
-def _all_digits(width: int) -> Float[ndarray, "numbers width"]:
-    """Looking digits up is several times faster than shifting, and sampling must not slow training."""
-    return _digits(np.arange(1 << width), width)
-
-
-def number_of(bits: Num[ndarray, "*shape width"]) -> Int[ndarray, "*shape"]:
-    """The inverse of `bits_of`.
-
-    >>> int(number_of(np.array([0., 1., 1., 0.])))
-    6
-    """
-    weights = 1 << np.arange(bits.shape[-1] - 1, -1, -1)
-    return np.asarray((np.rint(bits).astype(np.int64) * weights).sum(-1))
+        return " ".join(map(self.answers.show, answer))
 
 
 def within(lengths: Int[ndarray, "batch"], slots: int) -> Bool[ndarray, "batch slots"]:
@@ -246,8 +223,8 @@ def within(lengths: Int[ndarray, "batch"], slots: int) -> Bool[ndarray, "batch s
 
 
 def ended(
-    answers: Num[ndarray, "batch symbols answer_bits"], count: Int[ndarray, "batch"]
-) -> tuple[Float[ndarray, "batch symbols1 bits"], Bool[ndarray, "batch symbols1"]]:
+    answers: Num[ndarray, "batch symbols outputs"], count: Int[ndarray, "batch"]
+) -> tuple[Float[ndarray, "batch symbols1 outputs1"], Bool[ndarray, "batch symbols1"]]:
     """Targets and their mask: `count` answers in each example, then End-Of-Output."""
     batch, symbols, width = answers.shape
     targets = np.zeros((batch, symbols + 1, width + 1), np.float32)

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from ham.tasks.base import Batch, Task
+from ham.tasks.codecs import Codec
 
 BATCH = 16
 SEED = 1
@@ -45,6 +46,9 @@ def _attributes(task: Task) -> Iterator[str]:
         "every": (lambda value: value is None or _counts(value), "None or a whole number from 1"),
         "example": (lambda value: isinstance(value, str), "text"),
     }
+    if type(task).answers is not Task.answers:
+        del expected["answer_bits"]
+        expected["answers"] = (lambda value: isinstance(value, Codec), "a codec, such as Real(tolerance=0.1)")
     for name, (right, what) in expected.items():
         if not hasattr(task, name):
             yield f"{name} is missing: expected {what}"
@@ -95,7 +99,7 @@ def _shapes(task: Task, batch: Any, n: int, lengths: Any) -> Iterator[str]:
     expected = {
         "inputs": ((BATCH, n, task.features), "float32"),
         "lengths": ((BATCH,), "int64"),
-        "targets": ((BATCH, symbols, task.bits), "float32"),
+        "targets": ((BATCH, symbols, task.outputs.width), "float32"),
         "counted": ((BATCH, symbols), "bool"),
     }
     right = True
@@ -108,8 +112,8 @@ def _shapes(task: Task, batch: Any, n: int, lengths: Any) -> Iterator[str]:
         yield f"must keep the lengths it was given, {lengths.tolist()}, got {batch.lengths.tolist()}"
     if right and not np.isfinite(batch.inputs).all():
         yield "must give finite inputs, got NaN or infinity"
-    if right and not np.isin(batch.targets, (0, 1)).all():
-        yield "must give targets of zeros and ones"
+    if right and (problem := task.outputs.problem(batch.targets)):
+        yield problem
 
 
 def _examples(task: Task, batch: Batch) -> Iterator[str]:
@@ -152,7 +156,8 @@ def _disagreement(task: Task, batch: Batch, which: int, rows: Any, question: Any
             f"{_short(targets[wrong[0]])}, got {_short(batch.targets[which, wrong[0]])}"
         )
     read = task.read_answer(question, batch.targets[which, :symbols])
-    if not _same(read, answer):
+    # Reals pass through float32; what JSON has a form for must come back as it was.
+    if not (_same(read, answer) or (task.outputs.part != "bit" and task.right(read, answer))):
         return f"read_answer of the right symbols must be {_short(answer)}, got {_short(read)}"
     return None
 

@@ -40,7 +40,7 @@ def batch_of(task: Task, questions: Sequence[Any]) -> Batch:
     lengths = np.array([len(these) for these in rows], np.int64)
     symbols = max(len(counted) for _, counted in answers)
     inputs = np.zeros((len(rows), lengths.max(), task.features), np.float32)
-    targets = np.zeros((len(rows), symbols, task.bits), np.float32)
+    targets = np.zeros((len(rows), symbols, task.outputs.width), np.float32)
     counted = np.zeros((len(rows), symbols), bool)
     for place, (these, (said, counts)) in enumerate(zip(rows, answers, strict=True)):
         inputs[place, : len(these)] = these

@@ -12,19 +12,8 @@ from itertools import pairwise
 import numpy as np
 
 from ham.core.errors import InputError
-from ham.tasks.base import (
-    Batch,
-    HardCase,
-    Practice,
-    Task,
-    all_in_range,
-    bits_of,
-    ended,
-    number_of,
-    pair_of,
-    pairs_of,
-    within,
-)
+from ham.tasks.base import Batch, HardCase, Practice, Task, all_in_range, ended, pair_of, pairs_of, within
+from ham.tasks.codecs import bits_of, number_of
 from ham.tasks.hard_cases import long
 from ham.tasks.registry import register
 from ham.tasks.text import pair, real, words

@@ -13,7 +13,8 @@ from functools import cached_property
 import numpy as np
 
 from ham.core.errors import InputError
-from ham.tasks.base import Batch, HardCase, Practice, Task, bits_of, in_range, number_of, within
+from ham.tasks.base import Batch, HardCase, Practice, Task, in_range, within
+from ham.tasks.codecs import bits_of, number_of
 from ham.tasks.text import integer
 
 VALUE_BITS = 5
@@ -139,7 +140,7 @@ class Online(Task):
         ranges = self.ranges(rng, used)
         held = [item for item, popped, count in ranges if not popped for _ in range(count)]
         inputs = np.zeros((batch, n, self.features), np.float32)
-        targets = np.zeros((batch, n, self.bits), np.float32)
+        targets = np.zeros((batch, n, self.outputs.width), np.float32)
         counted = np.zeros((batch, n), bool)
         lengths = np.zeros(batch, np.int64)
         for place in range(batch):
@@ -224,7 +225,7 @@ class Online(Task):
 
     def targets(self, question):
         counted = np.array([item == "pop" for item in question], bool)
-        rows = np.zeros((len(question), self.bits), np.float32)
+        rows = np.zeros((len(question), self.outputs.width), np.float32)
         rows[counted] = bits_of(self.solve(question), VALUE_BITS)
         return rows, counted
 

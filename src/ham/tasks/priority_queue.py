@@ -7,7 +7,8 @@ import heapq
 import numpy as np
 
 from ham.core.errors import InputError
-from ham.tasks.base import bits_of, in_range, number_of, pair_of
+from ham.tasks.base import in_range, pair_of
+from ham.tasks.codecs import bits_of, number_of
 from ham.tasks.online import PUSH, VALUE, VALUE_BITS, Online
 from ham.tasks.registry import register
 from ham.tasks.text import pair

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import numpy as np
 
-from ham.tasks.base import Batch, HardCase, Task, all_in_range, bits_of, ended, number_of, within
+from ham.tasks.base import Batch, HardCase, ended, within
+from ham.tasks.codecs import bits_of
 from ham.tasks.hard_cases import long
+from ham.tasks.numbers import Numbers
 from ham.tasks.registry import register
-from ham.tasks.text import integers
 
 
 @register
-class Reverse(Task):
+class Reverse(Numbers):
     """Ten-bit vectors in the opposite order.
 
     >>> Reverse().solve([3, 1, 2])
@@ -54,15 +55,3 @@ class Reverse(Task):
 
     def solve(self, question):
         return question[::-1]
-
-    def encode(self, question):
-        return bits_of(all_in_range(question, self.features, "item"), self.features)
-
-    def decode(self, rows):
-        return number_of(rows).tolist()
-
-    def parse(self, text):
-        return integers(text)
-
-    def show(self, question):
-        return " ".join(map(str, question))

@@ -8,18 +8,8 @@ import numpy as np
 
 from ham.core.errors import InputError
 from ham.tasks import hard_cases as hard
-from ham.tasks.base import (
-    Batch,
-    HardCase,
-    Task,
-    all_in_range,
-    bits_of,
-    in_range,
-    number_of,
-    pair_of,
-    pairs_of,
-    within,
-)
+from ham.tasks.base import Batch, HardCase, Task, all_in_range, in_range, pair_of, pairs_of, within
+from ham.tasks.codecs import bits_of, number_of
 from ham.tasks.registry import register
 from ham.tasks.text import integer, pair, words
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from ham.tasks import hard_cases as hard
-from ham.tasks.base import Batch, HardCase, Task, all_in_range, bits_of, ended, number_of, pairs_of, within
+from ham.tasks.base import Batch, HardCase, Task, all_in_range, ended, pairs_of, within
+from ham.tasks.codecs import bits_of, number_of
 from ham.tasks.registry import register
 from ham.tasks.text import pair, words
 

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import numpy as np
 
-from ham.tasks.base import Batch, Task, all_in_range, bits_of, ended, number_of, within
+from ham.tasks.base import Batch, ended, within
+from ham.tasks.codecs import bits_of
+from ham.tasks.numbers import Numbers
 from ham.tasks.registry import register
-from ham.tasks.text import integers
 
 BITS = 4
 
 
 @register
-class Sort4(Task):
+class Sort4(Numbers):
     """Four-bit numbers, sorted.
 
     >>> Sort4().solve([7, 3, 7, 1])
@@ -35,15 +36,3 @@ class Sort4(Task):
 
     def solve(self, question):
         return sorted(question)
-
-    def encode(self, question):
-        return bits_of(all_in_range(question, BITS, "item"), BITS)
-
-    def decode(self, rows):
-        return number_of(rows).tolist()
-
-    def parse(self, text):
-        return integers(text)
-
-    def show(self, question):
-        return " ".join(map(str, question))

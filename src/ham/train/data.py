@@ -56,7 +56,7 @@ def draw(
         else:
             batch, leaves = task.practice(rng, inputs, slots, longest, task.practised(run.practice))
         leaves, told = conditions.surroundings(rng, batch, leaves, task, data.runs)
-    examples = Examples.of(batch.repeat(data.runs))
+    examples = Examples.of(batch.repeat(data.runs), task.outputs)
     timesteps = examples.counted.shape[1] * model.every
     shape = (data.batch, timesteps, model.decisions(leaves))
     return Drawn(examples, torch.from_numpy(rng.random(shape, dtype=np.float32)), leaves, told, longest)

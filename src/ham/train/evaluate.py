@@ -18,7 +18,7 @@ from ham.core.tree import depth_of
 from ham.models import Model
 from ham.tasks import Task
 from ham.tasks.hard_cases import draw_hard
-from ham.train.losses import bits_wrong, symbol_log_prob, whole_sequences_wrong
+from ham.train.losses import whole_sequences_wrong, wrong_parts
 from ham.train.objective import Examples
 from ham.train.practice import PLAIN, Conditions
 
@@ -38,10 +38,11 @@ class Score:
 
     examples: int
     wrong: int
-    bits: int
-    wrong_bits: int
+    parts: int
+    """What is counted besides: bits, or whole symbols where answers are not bits."""
+    wrong_parts: int
     loss: float
-    """Cross-entropy of an example, the tie-breaker between models without errors."""
+    """Negative log-likelihood of an example, the tie-breaker between models without errors."""
 
     def __add__(self, other: Score) -> Score:
         """Both together."""
@@ -49,20 +50,20 @@ class Score:
         return Score(
             examples,
             self.wrong + other.wrong,
-            self.bits + other.bits,
-            self.wrong_bits + other.wrong_bits,
+            self.parts + other.parts,
+            self.wrong_parts + other.wrong_parts,
             (self.loss * self.examples + other.loss * other.examples) / examples,
         )
 
     @property
     def error(self) -> float:
-        """Percentage of whole sequences with at least one wrong bit."""
+        """Percentage of whole sequences with anything wrong."""
         return 100 * self.wrong / self.examples
 
     @property
-    def bit_error(self) -> float:
-        """Percentage of wrong bits."""
-        return 100 * self.wrong_bits / max(self.bits, 1)
+    def part_error(self) -> float:
+        """Percentage of wrong bits or symbols."""
+        return 100 * self.wrong_parts / max(self.parts, 1)
 
     @property
     def interval(self) -> tuple[float, float]:
@@ -145,7 +146,7 @@ def evaluate(
     at_once = max(1, min(LARGEST_BATCH, LEAVES_AT_ONCE // largest, examples))
     if conditions.any:
         at_once = min(at_once, EXAMPLES_OF_A_TREE)
-    wrong = wrong_bits = bits = done = 0
+    wrong = wrong_of_parts = parts = done = 0
     loss = 0.0
     with torch.no_grad():
         while done < examples:
@@ -159,20 +160,21 @@ def evaluate(
                     drawn = task.sample(rng, batch, leaves, task.draw_lengths(rng, batch, low, high))
                     size = leaves
                 size, told = conditions.always().surroundings(rng, drawn, size, task)
-            given = Examples.of(drawn)
+            given = Examples.of(drawn, task.outputs)
             outputs = model(given.inputs, given.lengths, given.asked, leaves=size, keep=False, **told).outputs
             require_finite(outputs, size)
-            wrong += int(whole_sequences_wrong(outputs, given.targets, given.counted).sum())
-            wrong_bits += bits_wrong(outputs, given.targets, given.counted)
-            bits += int(given.counted.sum()) * task.bits
-            loss -= float(symbol_log_prob(outputs, given.targets, given.counted.to(outputs.dtype)).sum())
+            missed = wrong_parts(given.hits(outputs), given.counted)
+            wrong += int(whole_sequences_wrong(missed).sum())
+            wrong_of_parts += int(missed.sum())
+            parts += int(given.counted.sum()) * missed.shape[-1]
+            loss -= float(given.log_prob(outputs).sum())
             done += batch
             if progress is not None:
                 progress(batch)
-    return Score(examples, wrong, bits, wrong_bits, loss / examples)
+    return Score(examples, wrong, parts, wrong_of_parts, loss / examples)
 
 
-def require_finite(outputs: Float[Tensor, "batch symbols bits"], leaves: int) -> None:
+def require_finite(outputs: Float[Tensor, "batch symbols width"], leaves: int) -> None:
     """Refuse outputs that are no numbers; as bits they would all be zeros, and might pass for an answer."""
     if not torch.isfinite(outputs).all():
         raise NotFinite(

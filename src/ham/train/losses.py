@@ -9,16 +9,6 @@ from __future__ import annotations
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
-from torch.nn import functional as F
-
-
-def symbol_log_prob(
-    outputs: Float[Tensor, "batch symbols bits"],
-    targets: Float[Tensor, "batch symbols bits"],
-    counted: Float[Tensor, "batch symbols"],
-) -> Float[Tensor, "batch symbols"]:
-    """log p(y_i | A, x) of every symbol that counts."""
-    return -F.binary_cross_entropy_with_logits(outputs, targets, reduction="none").sum(-1) * counted
 
 
 def weights_in_order(log_prob: Float[Tensor, "batch symbols"], rate: float) -> Float[Tensor, "batch symbols"]:
@@ -28,12 +18,10 @@ def weights_in_order(log_prob: Float[Tensor, "batch symbols"], rate: float) -> F
 
 
 def symbol_hits(
-    outputs: Float[Tensor, "batch symbols bits"],
-    targets: Float[Tensor, "batch symbols bits"],
-    counted: Float[Tensor, "batch symbols"],
+    hits: Bool[Tensor, "batch symbols parts"], counted: Float[Tensor, "batch symbols"]
 ) -> Float[Tensor, "batch symbols"]:
-    """Share of the bits of every counted symbol whose right value has a probability above one half."""
-    return ((outputs > 0) == (targets > 0.5)).to(counted.dtype).mean(-1) * counted
+    """Share of the parts of every counted symbol, such as its bits, that are right."""
+    return hits.to(counted.dtype).mean(-1) * counted
 
 
 def reinforce_loss(
@@ -65,30 +53,24 @@ def baseline_loss(
     return ((predictions - returns.detach()).square() * ran).sum() / ran.sum().clamp(min=1)
 
 
-def whole_sequences_wrong(
-    outputs: Float[Tensor, "batch symbols bits"],
-    targets: Float[Tensor, "batch symbols bits"],
-    counted: Bool[Tensor, "batch symbols"],
-) -> Bool[Tensor, "batch"]:
-    """True for an example with any wrong bit in any symbol that counts."""
-    return (((outputs > 0) != (targets > 0.5)).any(-1) & counted).any(-1)
+def wrong_parts(
+    hits: Bool[Tensor, "batch symbols parts"], counted: Bool[Tensor, "batch symbols"]
+) -> Bool[Tensor, "batch symbols parts"]:
+    """True for what is wrong in the symbols that count."""
+    return ~hits & counted[..., None]
 
 
-def bits_wrong(
-    outputs: Float[Tensor, "batch symbols bits"],
-    targets: Float[Tensor, "batch symbols bits"],
-    counted: Bool[Tensor, "batch symbols"],
-) -> int:
-    """How many of the counted bits are wrong."""
-    return int((((outputs > 0) != (targets > 0.5)) & counted[..., None]).sum())
+def whole_sequences_wrong(wrong: Bool[Tensor, "batch symbols parts"]) -> Bool[Tensor, "batch"]:
+    """True for an example with anything wrong."""
+    return wrong.flatten(1).any(1)
 
 
 __all__ = [
     "baseline_loss",
-    "bits_wrong",
     "exploration_loss",
     "reinforce_loss",
     "symbol_hits",
-    "symbol_log_prob",
+    "weights_in_order",
     "whole_sequences_wrong",
+    "wrong_parts",
 ]

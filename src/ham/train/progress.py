@@ -47,17 +47,24 @@ def counting(what: str, total: int) -> Iterator[Callable[[int], None]]:
         yield lambda count: progress.advance(bar, count)
 
 
-def training(events: Iterable[Step | Epoch], run: Run, done: int = 0, console: Console | None = None) -> None:
-    """Follow a run to its end; `done` batches were trained before."""
+def training(
+    events: Iterable[Step | Epoch],
+    run: Run,
+    done: int = 0,
+    console: Console | None = None,
+    *,
+    part: str = "bit",
+) -> None:
+    """Follow a run to its end; `done` batches were trained before, and bits or symbols are counted as wrong."""
     if console is None and in_notebook():
-        _follow_in_notebook(events, run, done)
+        _follow_in_notebook(events, run, done, part)
         return
     console = console or Console(stderr=True)
     if console.is_terminal:
-        _bar(events, run, done, console)
+        _bar(events, run, done, console, part)
         return
     for event, _, rate in _paced(events, run, done):
-        if line := _line(event, run, rate):
+        if line := _line(event, run, rate, part):
             print(line, flush=True)
 
 
@@ -98,11 +105,11 @@ class _Cell:
         self._shown = time.monotonic()
 
 
-def _follow_in_notebook(events: Iterable[Step | Epoch], run: Run, done: int) -> None:
+def _follow_in_notebook(events: Iterable[Step | Epoch], run: Run, done: int, part: str) -> None:
     cell, last, total = _Cell(), "", run.schedule.epochs * run.data.batches
     try:
         for event, completed, rate in _paced(events, run, done):
-            last = _line(event, run, rate) or last
+            last = _line(event, run, rate, part) or last
             epoch = min(completed // run.data.batches + 1, run.schedule.epochs)
             cell.show(
                 completed, total, last or f"epoch {epoch}/{run.schedule.epochs}  {rate:,.0f} examples/s"
@@ -111,7 +118,7 @@ def _follow_in_notebook(events: Iterable[Step | Epoch], run: Run, done: int) -> 
         cell.close()
 
 
-def _bar(events: Iterable[Step | Epoch], run: Run, done: int, console: Console) -> None:
+def _bar(events: Iterable[Step | Epoch], run: Run, done: int, console: Console, part: str) -> None:
     columns = (
         TextColumn("epoch {task.fields[epoch]}"),
         BarColumn(bar_width=None),
@@ -134,13 +141,13 @@ def _bar(events: Iterable[Step | Epoch], run: Run, done: int, console: Console) 
                 "epoch": f"{min(completed // run.data.batches + 1, run.schedule.epochs)}/{run.schedule.epochs}"
             }
             shown |= {"rate": f"{rate:,.0f}"}
-            if line := _line(event, run, rate):
+            if line := _line(event, run, rate, part):
                 shown |= {"error": line.partition("error ")[2].split()[0]}
                 progress.console.print(line, highlight=False)
             progress.update(bar, completed=completed, longest=longest, **shown)
 
 
-def _line(event: Step | Epoch, run: Run, rate: float) -> str | None:
+def _line(event: Step | Epoch, run: Run, rate: float, part: str) -> str | None:
     """An epoch in one line; nothing for what happens inside one."""
     from ham.train.loop import Epoch
 
@@ -148,7 +155,7 @@ def _line(event: Step | Epoch, run: Run, rate: float) -> str | None:
         return None
     return (
         f"epoch {event.epoch}/{run.schedule.epochs}  n {event.longest}  error {event.error:.2f}%  "
-        f"bits {event.bit_error:.2f}%  loss {event.loss:.4g}  {rate:,.0f}/s  "
+        f"{part}s {event.bit_error:.2f}%  loss {event.loss:.4g}  {rate:,.0f}/s  "
         f"{event.seconds:.0f} s{'  best' if event.best else ''}"
     )
 

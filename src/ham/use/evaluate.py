@@ -75,6 +75,7 @@ def _row(
             score = evaluate_at(trained, leaves, progress=count, **asked)
     else:
         score = evaluate_at(trained, leaves, **asked)
+    part = trained.task.outputs.part
     return {
         "task": trained.task.name,
         "leaves": leaves,
@@ -83,9 +84,9 @@ def _row(
         "wrong": score.wrong,
         "error": score.error,
         "error_interval": list(score.interval),
-        "bits": score.bits,
-        "wrong_bits": score.wrong_bits,
-        "bit_error": score.bit_error,
+        f"{part}s": score.parts,
+        f"wrong_{part}s": score.wrong_parts,
+        f"{part}_error": score.part_error,
         "loss": score.loss,
         "seconds": round(time.monotonic() - started, 3),
         "seed": seed,

@@ -58,7 +58,7 @@ def _tree(step: Step, leaves: int) -> str:
     gap, rise = (14, 22) if leaves <= 8 else (7, 18)
     width, height = leaves * gap, depth * rise + 12
 
-    def place(node: int) -> tuple[float, float]:
+    def place(node: int) -> tuple[float, int]:
         level = node.bit_length() - 1
         span = leaves >> level
         return ((node - (1 << level)) * span + span / 2) * gap, 6 + level * rise

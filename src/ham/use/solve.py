@@ -96,7 +96,7 @@ def memory_for(trained: Trained, length: int) -> int:
 
 
 def _run(trained: Trained, rows: list[np.ndarray], leaves: int) -> list[np.ndarray]:
-    """The rounded output symbols for each question."""
+    """The output symbols for each question."""
     task = trained.task
     lengths = np.array([len(these) for these in rows])
     inputs = np.zeros((len(rows), lengths.max(), task.features), np.float32)
@@ -112,15 +112,15 @@ def _run(trained: Trained, rows: list[np.ndarray], leaves: int) -> list[np.ndarr
             keep=False,
         )
     require_finite(episode.outputs, leaves)
-    bits = (episode.outputs > 0).numpy().astype(np.float32)
-    return [symbols[:count] for symbols, count in zip(bits, asked, strict=True)]
+    read = task.outputs.read(episode.outputs).numpy()
+    return [symbols[:count] for symbols, count in zip(read, asked, strict=True)]
 
 
 def _judged(trained: Trained, question: Any, symbols: np.ndarray, leaves: int) -> Answer:
     task = trained.task
     answer, expected = task.read_answer(question, symbols), task.solve(question)
     ended = not task.ends or bool((symbols[:, -1] > 0.5).any())
-    return Answer(question, answer, expected, ended and answer == expected, ended, leaves)
+    return Answer(question, answer, expected, ended and task.right(answer, expected), ended, leaves)
 
 
 __all__ = ["MARGIN", "Answer", "as_asked", "memory_for", "solve", "solve_all"]

@@ -16,7 +16,7 @@ from ham.runs import Trained, loaded
 from ham.tasks import HardCase, Task
 from ham.tasks.hard_cases import batch_of
 from ham.train.evaluate import LARGEST_BATCH, LEAVES_AT_ONCE, require_finite
-from ham.train.losses import whole_sequences_wrong
+from ham.train.losses import whole_sequences_wrong, wrong_parts
 from ham.train.objective import Examples
 from ham.use.evaluate import chosen_seed, sizes_of
 
@@ -74,12 +74,13 @@ def _wrong(trained: Trained, case: HardCase, leaves: int, examples: int, rng: np
         for done in range(0, examples, at_once):
             count = min(at_once, examples - done)
             questions = [case.draw(rng, leaves) for _ in range(count)]
-            given = Examples.of(batch_of(trained.task, questions))
+            given = Examples.of(batch_of(trained.task, questions), trained.task.outputs)
             outputs = trained.model(
                 given.inputs, given.lengths, given.asked, leaves=leaves, keep=False
             ).outputs
             require_finite(outputs, leaves)
-            wrong += int(whole_sequences_wrong(outputs, given.targets, given.counted).sum())
+            missed = wrong_parts(given.hits(outputs), given.counted)
+            wrong += int(whole_sequences_wrong(missed).sum())
     return wrong
 
 

@@ -48,7 +48,9 @@ class Output:
     """One output symbol and what the oracle says about it."""
 
     probabilities: list[float]
+    """Of the bits or categories; the numbers themselves, where answers are real numbers."""
     bits: list[int]
+    """The symbol that was read; empty, where answers are real numbers."""
     item: Any
     expected: Any
     """The oracle's item; None where nothing is asked (a data structure's answer to PUSH)."""
@@ -94,7 +96,7 @@ class Trace:
     answer: str
     expected: str
     right: bool
-    """Whether every output that counts is right, to the last bit."""
+    """Whether every output that counts is right."""
 
     def __repr__(self) -> str:
         verdict = "right" if self.right else "wrong"
@@ -190,6 +192,7 @@ def portable(trained: Trained) -> dict[str, Any]:
     return {
         "task": trained.task.name,
         "kind": trained.run.model.kind,
+        "controller": trained.run.model.controller,
         "every": trained.model.every,
         "smallest": trained.run.data.start,
         "trained_on": trained.run.data.leaves,
@@ -214,7 +217,7 @@ def _hard_memory(trained: Trained) -> None:
 def _run(trained: Trained, questions: list, encoded: list[np.ndarray], leaves: int) -> list[Trace]:
     """Run a batch, access by access, and split it into traces."""
     model: Any = trained.model  # one of the two with a tree, by _hard_memory
-    task = trained.task
+    task, codec = trained.task, trained.task.outputs
     targets = [task.targets(question) for question in questions]
     asked = torch.tensor([len(counted) for _, counted in targets]) * model.every
     lengths = torch.tensor([len(rows) for rows in encoded])
@@ -231,36 +234,43 @@ def _run(trained: Trained, questions: list, encoded: list[np.ndarray], leaves: i
         state = memory.empty(batch, leaves) if online else memory.init(inputs, lengths, leaves)
         first = state.tree.clone()
         if not online:
-            h = c = torch.zeros(batch, model.controller.hidden_size)
+            drive = model.controller.first(inputs)
         for t in range(timesteps):
-            query = inputs[:, t] if online else h
+            query = inputs[:, t] if online else drive[0]
             read = memory.attend(state, query, greedy=True)
             logits, leaf, value = read.turn_logits.clone(), read.leaf.clone(), read.value.clone()
             if online:
                 said = model.output(value)
             else:
-                h, c = model.controller(value, (h, c))
-                said = model.output(h)
+                drive = model.controller(value, drive)
+                said = model.output(drive[0])
             path = path_to(leaf, leaves)
             before = state.tree[everyone, path]
-            state = memory.update(state, read, inputs[:, t] if online else h)
+            state = memory.update(state, read, inputs[:, t] if online else drive[0])
             after = state.tree[everyone, path]
-            parts = (query, path, torch.sigmoid(logits), leaf, value, before, after, torch.sigmoid(said))
+            said = (codec.chances(said), codec.read(said))
+            parts = (query, path, torch.sigmoid(logits), leaf, value, before, after, *said)
             happened.append(tuple(part.tolist() for part in parts))
 
     initial = first.tolist()
     result = []
     for b, question in enumerate(questions):
-        steps = []
+        steps: list[Step] = []
+        symbols: list[list[float]] = []
         expected, counted = targets[b]
         for t in range(int(asked[b])):
-            query, path, p_right, leaf, value, before, after, said = (part[b] for part in happened[t])
+            query, path, p_right, leaf, value, before, after, chances, read = (
+                part[b] for part in happened[t]
+            )
             changes = [Change(*change) for change in zip(path, before, after, strict=True)][::-1]
-            symbol, rest = divmod(t + 1, model.every)
-            output = None if rest else _output(task, said, expected[symbol - 1], bool(counted[symbol - 1]))
+            output = None
+            if (t + 1) % model.every == 0:
+                target = expected[len(symbols)] if counted[len(symbols)] else None
+                output = _output(task, chances, read, target)
+                symbols.append(read)
             steps.append(Step(query, path, p_right, leaf, value, changes[0], changes[1:], output))
         outputs = [step.output for step in steps if step.output is not None]
-        bits = np.array([output.bits for output in outputs], np.float32).reshape(-1, task.bits)
+        said = np.array(symbols, np.float32).reshape(-1, codec.width)
         result.append(
             Trace(
                 task=task.name,
@@ -270,7 +280,7 @@ def _run(trained: Trained, questions: list, encoded: list[np.ndarray], leaves: i
                 leaves=leaves,
                 tree=initial[b],
                 steps=steps,
-                answer=task.show_answer(task.read_answer(question, bits)),
+                answer=task.show_answer(task.read_answer(question, said)),
                 expected=task.show_answer(task.solve(question)),
                 right=all(output.right is not False for output in outputs),
             )
@@ -278,21 +288,24 @@ def _run(trained: Trained, questions: list, encoded: list[np.ndarray], leaves: i
     return result
 
 
-def _output(task: Task, probabilities: list[float], target: np.ndarray, counts: bool) -> Output:
-    bits = np.array([p > 0.5 for p in probabilities], np.float32)
+def _output(task: Task, chances: list[float], read: list[float], target: np.ndarray | None) -> Output:
+    hits = None if target is None else task.outputs.hits(torch.tensor(read), torch.from_numpy(target))
     return Output(
-        probabilities=probabilities,
-        bits=[int(bit) for bit in bits],
-        item=_item(task, bits),
-        expected=_item(task, target) if counts else None,
-        right=bool((bits == target).all()) if counts else None,
+        probabilities=chances,
+        bits=[int(bit) for bit in read] if task.outputs.discrete else [],
+        item=_item(task, np.array(read, np.float32)),
+        expected=None if target is None else _item(task, target),
+        right=None if hits is None else bool(hits.all()),
     )
 
 
-def _item(task: Task, bits: np.ndarray) -> Any:
-    if task.ends and bits[-1] > 0.5:
+def _item(task: Task, symbol: np.ndarray) -> Any:
+    """An item as JSON has it; real numbers as the task prints them."""
+    if task.ends and symbol[-1] > 0.5:
         return END
-    item = task.answer_item(bits[: task.answer_bits])
+    item = task.answer_item(symbol[: task.answers.width])
+    if not task.outputs.discrete:
+        return task.show_answer([item])
     return list(item) if isinstance(item, tuple) else item
 
 
@@ -357,7 +370,8 @@ def _check(trace: Trace) -> None:
             _numbers(change.before, size, f"{where} node {change.node} before")
             _numbers(change.after, size, f"{where} node {change.node} after")
         if step.output is not None:
-            _numbers(step.output.probabilities, len(step.output.bits), f"{where} the output")
+            bits = len(step.output.bits) or len(step.output.probabilities)
+            _numbers(step.output.probabilities, bits, f"{where} the output")
             _must(all(bit in (0, 1) for bit in step.output.bits), f"{where} output bits should be 0 or 1")
 
 

@@ -361,8 +361,9 @@ const App = (() => {
     const kind = !asked ? "unasked" : !shown ? "" : output.right ? "right" : "wrong";
     network.textContent = !shown ? "" : asked ? itemText(output.item) : "–";
     network.className = `said ${kind}`;
-    const bits = Array.from(output.probabilities, (p) => p.toFixed(3)).join(" ");
-    network.title = shown && asked ? `p(bit is 1): ${bits}` : "";
+    const given = Array.from(output.probabilities, (p) => p.toFixed(3)).join(" ");
+    // Of real numbers there are no bits; a page's own task may have such answers.
+    network.title = shown && asked ? `${output.bits.length ? "p(bit is 1)" : "outputs"}: ${given}` : "";
     network.setAttribute("aria-label", !shown ? "not yet" : asked ? `${network.textContent}, ${kind}` : "nothing asked");
   }
 

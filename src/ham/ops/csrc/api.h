@@ -41,6 +41,7 @@ struct HamEpisode {
   int64_t* leaf;             // [timesteps]
   float* queries;            // [timesteps][query]
   float* tree;               // [2 leaves][width]
+  double* penalties;         // of a taped call: what the pull and, with soft attention, the exploration cost
   float* tape;
   float* scratch;
   // Backward; either incoming gradient may be null.
@@ -55,7 +56,7 @@ struct HamBatch {
   int64_t floats;         // of the workspace
   const float* gradient;  // the vector that d_parameters point into, and its length
   int64_t weights;
-  double terms[4];        // the objective's
+  double terms[kTerms];   // the objective's, and the pull
   double norm;            // of the gradient
 };
 

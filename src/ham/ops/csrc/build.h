@@ -190,7 +190,28 @@ class Build {
                    tape_.embed_hidden, tape_.inputs, shape_.bits, occupied_.rows);
   }
 
+  // The sum of h^2 / 2 over all values that JOIN made, from the tape.
+  double half_squares() {
+    next_slot_ = has_blanks() ? shape_.levels * (stock_.kinds + 1) : 0;
+    return half_squares_below(1, shape_.levels, tape_.root);
+  }
+
  private:
+  double half_squares_below(int64_t node, int64_t height, const float* value) {
+    if (height == 0) return 0;
+    double sum = 0;
+    if (int64_t kind = kind_of(node, height); kind >= 0) {
+      for (int64_t below = height; below >= 1; --below)
+        sum += static_cast<double>(int64_t{1} << (height - below)) *
+               ham::half_squares(model_, blank(kind, below), forest_.active);
+      return sum;
+    }
+    int64_t slot = next_slot_++;
+    for (int64_t side = 0; side < 2; ++side)
+      sum += half_squares_below(2 * node + side, height - 1, pair(slot) + side * panel_floats(shape_.width));
+    return sum + ham::half_squares(model_, value, forest_.active);
+  }
+
   float* pair(int64_t slot) const { return tape_.pairs + slot * panel_floats(2 * shape_.width); }
   float* hidden(int64_t slot) const { return tape_.hidden + slot * panel_floats(model_.join_hidden()); }
   float* made(int64_t slot) const { return tape_.made + slot * panel_floats(model_.join_made()); }

@@ -135,6 +135,7 @@ struct HardEpisode : Episode {
 
   void forward(int64_t task, const Tape& tape, const Forward& scratch) const;
   void backward(int64_t task, const Tape& tape, const Backward& scratch, float* gradients) const;
+  Penalties penalties(int64_t task, const Tape& tape) const;
 };
 
 }  // namespace ham

@@ -31,6 +31,7 @@ import torch
 
 from ham.core.errors import InputError
 from ham.core.files import open_lock
+from ham.core.locks import lock_at_once
 from ham.core.processes import guarded
 
 SOURCES = Path(__file__).parents[1] / "csrc"
@@ -76,20 +77,23 @@ class Build:
 
 def build() -> Build:
     """The engine for this machine, from the cache or freshly compiled."""
+    if not hasattr(os, "geteuid"):
+        raise BuildError("the native engine needs a POSIX system")
     folder, compiler = cache_folder(), find_compiler()
-    version = _run([compiler, "--version"])[0].splitlines()[0]
+    version = version_of(compiler)
     flags = FLAGS + SANITIZERS.get(os.environ.get("HAM_SANITIZE", ""), ())
     file = folder / f"engine-{_key(version, flags)}.so"
     _require_own(folder, file)
-    if (seconds := _seconds_if_intact(file)) is not None:
+    if (seconds := seconds_if_intact(file)) is not None:
         return Build(file, compiler, version, flags, seconds, cached=True)
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         with _locked(file.with_suffix(".lock")):
             # Another process may have built it while this one waited.
-            if (seconds := _seconds_if_intact(file)) is not None:
+            if (seconds := seconds_if_intact(file)) is not None:
                 return Build(file, compiler, version, flags, seconds, cached=True)
-            seconds = _compile(compiler, flags, file)
+            _log.warning("building the native engine for this CPU, once: %s", HOW_LONG)
+            seconds = compile_to(file, compiler, flags)
     except (OSError, InputError) as error:
         raise BuildError(
             f"the cache {folder} cannot be used ({error}); set HAM_CACHE to another folder"
@@ -106,6 +110,11 @@ def find_compiler() -> str:
     if asked:
         raise BuildError(f"the C++ compiler CXX={asked} was not found")
     raise BuildError("no C++ compiler was found; install g++ or clang++, or set CXX")
+
+
+def version_of(compiler: str) -> str:
+    """The line in which a compiler says what it is."""
+    return _run([compiler, "--version"])[0].splitlines()[0]
 
 
 def cache_folder() -> Path:
@@ -131,10 +140,15 @@ def _require_own(*paths: Path) -> None:
 
 
 def _key(version: str, flags: tuple[str, ...]) -> str:
+    return key_of(version, flags, _cpu(), torch.__version__)
+
+
+def key_of(*conditions: object) -> str:
+    """A name for what the sources become under these conditions."""
     digest = hashlib.sha256()
     for source in sorted(SOURCES.iterdir()):
         digest.update(source.name.encode() + b"\0" + source.read_bytes() + b"\0")
-    digest.update(repr((version, flags, _cpu(), torch.__version__)).encode())
+    digest.update(repr(conditions).encode())
     return digest.hexdigest()[:20]
 
 
@@ -148,8 +162,8 @@ def _cpu() -> tuple[str, ...]:
     return (platform.machine(), *sorted({line for line in lines if line.startswith(names)}))
 
 
-def _compile(compiler: str, flags: tuple[str, ...], file: Path) -> float:
-    _log.warning("building the native engine for this CPU, once: %s", HOW_LONG)
+def compile_to(file: Path, compiler: str, flags: tuple[str, ...]) -> float:
+    """Compile the engine, whole or not at all, with a note of its checksum beside it; the seconds that it took."""
     started = time.perf_counter()
     prefix = f".{file.stem}."
     for left in file.parent.glob(f"{prefix}*"):
@@ -185,7 +199,7 @@ def _torch_libraries() -> tuple[str, ...]:
     return (f"-L{Path(torch.__file__).parent / 'lib'}", "-ltorch_cpu", "-lc10")
 
 
-def _seconds_if_intact(file: Path) -> float | None:
+def seconds_if_intact(file: Path) -> float | None:
     """What building the cached library took, or None if it is absent, cut short or altered."""
     try:
         note = json.loads(file.with_suffix(".json").read_text())
@@ -197,17 +211,11 @@ def _seconds_if_intact(file: Path) -> float | None:
 
 @contextmanager
 def _locked(file: Path) -> Iterator[None]:
-    try:
-        import fcntl
-    except ImportError:
-        raise BuildError("the native engine needs a POSIX system") from None
     with open_lock(file) as handle:
         for seconds in _slices(f"another process that builds the engine and holds {file}"):
-            try:
-                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if lock_at_once(handle):
                 break
-            except BlockingIOError:
-                time.sleep(seconds)
+            time.sleep(seconds)
         yield
 
 

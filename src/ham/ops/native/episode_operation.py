@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Sequence
-from ctypes import c_int64
+from ctypes import c_double, c_int64
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -131,7 +131,10 @@ class Given(NamedTuple):
         )  # fmt: skip
 
     def results(self) -> tuple[Tensor, ...]:
-        """Outputs, turn logits, turns, leaves, queries and the final tree; what is not asked for is empty."""
+        """Outputs, turn logits, turns, leaves, queries, the final tree and the costs of both penalties.
+
+        What is not asked for is empty.
+        """
         sizes, batch, time = self.sizes, len(self.inputs), self.timesteps
         recorded = time if self.keep else 0
 
@@ -145,6 +148,7 @@ class Given(NamedTuple):
             empty(batch, recorded, dtype=torch.int64),
             empty(batch, recorded, sizes.query),
             empty(batch, 2 * self.leaves if self.final_tree else 0, sizes.width),
+            empty(2),
         )
 
 
@@ -192,13 +196,19 @@ def _forward(*arguments: Any) -> tuple[Tensor, ...]:
         call.turn_logits, call.turns, call.leaf, call.queries = map(pointer, results[1:5])
     # Its presence decides how many updates the tape holds.
     call.tree = pointer(results[5]) if given.final_tree else None
+    costs = (c_double * 2)()
+    call.penalties = ctypes.addressof(costs)
     tape = run_forward(given.kind, call, given.parameters, given.longest_tape if taped else 0)
+    results[6][0], results[6][1] = costs
     return (*results, tape)
 
 
 def _backward(*arguments: Any) -> list[Tensor]:
-    *common, tape, d_outputs, d_turn_logits = arguments
+    *common, tape, d_outputs, d_turn_logits, d_penalties = arguments
     given = Given(*common).laid_out()
+    # A penalty is descended as much as the loss has of it.
+    d_pull, d_exploration = (0.0, 0.0) if d_penalties is None else d_penalties.tolist()
+    given = given._replace(pull=given.pull * d_pull, exploration=given.exploration * d_exploration)
     call, batch = given.call(taped=True), len(given.inputs)
     # Only that there is one counts here.
     call.tree = pointer(given.parameters[0]) if given.final_tree else None
@@ -217,21 +227,21 @@ def _backward(*arguments: Any) -> list[Tensor]:
 def _save(ctx: Any, inputs: tuple, output: tuple) -> None:
     parameters, *tensors = inputs[:TENSORS]
     ctx.set_materialize_grads(False)
-    ctx.mark_non_differentiable(*output[2:])
+    ctx.mark_non_differentiable(*output[2:6], output[7])
     if not inputs[-2]:
         ctx.mark_non_differentiable(output[1])
     ctx.settings = inputs[TENSORS:-1]
     ctx.save_for_backward(output[-1], *tensors, *parameters)
 
 
-def _gradient(ctx: Any, d_outputs: Tensor | None, d_turn_logits: Tensor | None, *_: Any) -> tuple:
-    nothing = (None,) * len(Given._fields)
-    if d_outputs is None and d_turn_logits is None:
+def _gradient(ctx: Any, d_outputs: Tensor | None, d_turn_logits: Tensor | None, *rest: Any) -> tuple:
+    nothing, incoming = (None,) * len(Given._fields), (d_outputs, d_turn_logits, rest[4])
+    if all(gradient is None for gradient in incoming):
         return None, *nothing
     tape, *saved = ctx.saved_tensors
     tensors, parameters = saved[: TENSORS - 1], saved[TENSORS - 1 :]
     common = (parameters, *tensors, *ctx.settings)
-    return torch.ops.ham.episode_backward.default(*common, tape, d_outputs, d_turn_logits), *nothing
+    return torch.ops.ham.episode_backward.default(*common, tape, *incoming), *nothing
 
 
 def _shapes(*arguments: Any) -> tuple[Tensor, ...]:
@@ -243,8 +253,9 @@ def _shapes(*arguments: Any) -> tuple[Tensor, ...]:
 register(
     "episode",
     ARGUMENTS,
-    results="Tensor outputs, Tensor turn_logits, Tensor turns, Tensor leaves, Tensor queries, Tensor tree",
-    incoming="Tensor? d_outputs, Tensor? d_turn_logits",
+    results="Tensor outputs, Tensor turn_logits, Tensor turns, Tensor leaves, Tensor queries, Tensor tree, "
+    "Tensor penalties",
+    incoming="Tensor? d_outputs, Tensor? d_turn_logits, Tensor? d_penalties",
     forward=_forward,
     backward=_backward,
     shapes=_shapes,

@@ -5,13 +5,13 @@ from __future__ import annotations
 import ctypes
 import threading
 from collections.abc import Callable
-from ctypes import c_int64
+from ctypes import c_char_p, c_int64
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from ham.ops.native import compiler
+from ham.ops.native import compiler, prebuilt
 from ham.ops.native.structures import Structures
 
 
@@ -79,7 +79,7 @@ def build_info() -> compiler.Build:
 
 
 def _load() -> Engine:
-    build = compiler.build()
+    build = prebuilt.find() or compiler.build()
     try:
         # Registers the operations of csrc/binding.cpp with PyTorch.
         torch.ops.load_library(str(build.file))
@@ -91,8 +91,9 @@ def _load() -> Engine:
     for name in ("episode", "soft", "reader", "decoder"):
         getattr(calls, f"ham_{name}_parameters").restype = c_int64
         getattr(calls, f"ham_{name}_backward").restype = c_int64
+    calls.ham_structures.restype = c_char_p
     try:
-        return Engine(calls, Structures(calls), build)
+        return Engine(calls, Structures(calls.ham_structures().decode()), build)
     except ValueError as error:
         raise compiler.BuildError(f"the built engine and its binding disagree: {error}") from None
 

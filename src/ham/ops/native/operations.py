@@ -20,6 +20,7 @@ from ham.ops.native.networks import (
     why_not_lstms,
     why_not_networks,
 )
+from ham.tasks import Bits, Codec
 
 TRAINED = ("lstm+ham", "raw-ham", "lstm", "lstm+a")
 
@@ -86,8 +87,11 @@ class WriteSymbols(NamedTuple):
     symbols: int
     memory: Tensor | None
     lengths: Tensor | None
+    codec: Codec
 
     def why_not(self) -> str:
+        if self.targets is None and (why := why_not_bits(self.codec)):
+            return why
         if torch.is_grad_enabled() and self.targets is not None and self.targets.requires_grad:
             return "the targets ask for a gradient"
         expected = ("additive attention", "linear", "lstm cell", "lstm")
@@ -99,7 +103,7 @@ class WriteSymbols(NamedTuple):
         )
 
     def run(self) -> Tensor:
-        given = {name: value for name, value in self._asdict().items() if name != "networks"}
+        given = {name: value for name, value in self._asdict().items() if name not in ("networks", "codec")}
         return decoder.decode(named_parameters(self.networks), **given)
 
 
@@ -112,12 +116,18 @@ class MakeGradient(NamedTuple):
     every: int
     options: Any
     pull: float
+    codec: Codec
 
     def why_not(self) -> str:
-        if why := why_not_floats(weights=self.weights, gradient=self.gradient):
+        if why := why_not_bits(self.codec) or why_not_floats(weights=self.weights, gradient=self.gradient):
             return why
+        if (baseline := self.options["baseline"]) not in training.BASELINES:
+            return f"the estimator {baseline} is not one of {', '.join(training.BASELINES)}"
         if forms.form_of(self.model) not in TRAINED:
             return f"{type(self.model).__name__} is not one of the models that it trains in one call"
+        networks = self.model.networks()
+        if isinstance(networks, Networks) and (why := why_not_networks(networks)):
+            return why
         if why := why_not_module(self.model, *TRAINED):
             return why
         try:
@@ -143,12 +153,13 @@ class CrossEntropy(NamedTuple):
     targets: Tensor
     counted: Tensor
     asked: Tensor
+    codec: Codec
 
     def why_not(self) -> str:
-        return why_not_floats(outputs=self.outputs, targets=self.targets)
+        return why_not_bits(self.codec) or why_not_floats(outputs=self.outputs, targets=self.targets)
 
     def run(self) -> tuple[Tensor, float, float]:
-        return steps.cross_entropy(*self)
+        return steps.cross_entropy(self.outputs, self.targets, self.counted, self.asked)
 
 
 class AdamStep(NamedTuple):
@@ -178,6 +189,10 @@ OPERATIONS: dict[str, Any] = {
     "adam": AdamStep,
 }
 """By the names that `ham.ops.table` has for them."""
+
+
+def why_not_bits(codec: Codec) -> str:
+    return "" if type(codec) is Bits else f"it knows symbols of bits, not of {type(codec).__name__}"
 
 
 def is_plain(tensor: Tensor, dtype: torch.dtype = torch.float32) -> bool:

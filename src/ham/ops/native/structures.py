@@ -8,12 +8,17 @@ from ctypes import c_double, c_float, c_int64, c_void_p
 from itertools import groupby
 from typing import Any, NamedTuple
 
+from ham.ops.episode import PARTS
+
+TERMS = (*PARTS, "entropy", "wrong")
+"""What a batch cost, in the order of HamTerm."""
+
 TYPES: dict[str, Any] = {
     "pointer": c_void_p,
     "int64": c_int64,
     "float32": c_float,
     "float64": c_double,
-    "float64[4]": c_double * 4,
+    "terms": c_double * len(TERMS),
 }
 
 
@@ -31,12 +36,10 @@ class Field(NamedTuple):
 class Structures:
     """Makes structures for the engine: `structures.HamAdam(weights=3)`."""
 
-    def __init__(self, library: ctypes.CDLL):
-        library.ham_structures.restype = ctypes.c_char_p
+    def __init__(self, told: str):
+        """`told` is what `ham_structures` says."""
         self._made: dict[str, type[ctypes.Structure]] = {}
-        for name, fields in groupby(
-            _fields(library.ham_structures().decode()), lambda field: field.structure
-        ):
+        for name, fields in groupby(_fields(told), lambda field: field.structure):
             self._made[name] = self._make(name, list(fields))
 
     def __getattr__(self, name: str) -> Any:

@@ -35,12 +35,13 @@ from ham.ops.native.episodes import ENTROPIES, check_stock
 from ham.ops.native.layout import JOINS, Sizes, check_bounds
 from ham.ops.native.library import buffer, loaded, structures
 from ham.ops.native.reader import reader_parameters
+from ham.ops.native.structures import TERMS
 
 REWARDS = ("hamming", "log-probability")
 BASELINES = ("none", "learned", "leave-one-out")
 
-Terms = tuple[float, float, float, float, float]
-"""Loss, cross-entropy, mean entropy, share of wrong examples, norm of the gradient."""
+Terms = tuple[dict[str, float], float]
+"""What a batch cost, by `TERMS`, and the norm of its gradient."""
 
 
 @dataclass(frozen=True)
@@ -108,7 +109,7 @@ class _Batches:
             self._workspace = buffer(needed + needed // 4)
             needed = self._try()
         batch = self._call.batch
-        return None if needed else (*batch.terms, batch.norm)
+        return None if needed else (dict(zip(TERMS, batch.terms, strict=True)), batch.norm)
 
     def _try(self) -> int:
         batch = self._call.batch
@@ -207,7 +208,7 @@ class Gradient:
             for part in start or ():
                 check_finite("start", part)
             raise RuntimeError("the engine refused a batch for no reason that was found")
-        if not isfinite(terms[0]):
+        if not isfinite(sum(terms[0].values())):
             check_finite("targets", targets)
         return terms
 

@@ -1,0 +1,54 @@
+"""A state on its way through a loop: detached, replaced in some rows, and refused once it is spent."""
+
+import pytest
+import torch
+
+import ham
+from ham.core.errors import InputError
+
+
+@pytest.fixture
+def memory():
+    return ham.HAM(3, 4, 5)
+
+
+def test_detached_it_has_the_same_content_and_no_history(memory):
+    state = memory.init(torch.rand(2, 4, 3))
+    assert state.tree.requires_grad
+    detached = state.detach()
+    assert not detached.tree.requires_grad
+    assert torch.equal(detached.tree, state.tree)
+
+
+def test_rows_are_replaced_and_gradients_go_where_they_belong(memory):
+    one, other = (memory.init(torch.rand(3, 4, 3)) for _ in range(2))
+    one.tree.retain_grad()
+    other.tree.retain_grad()
+    mixed = one.replaced(torch.tensor([True, False, True]), other)
+    assert torch.equal(mixed.tree[[0, 2]], other.tree[[0, 2]])
+    assert torch.equal(mixed.tree[1], one.tree[1])
+    mixed.tree.sum().backward()
+    assert one.tree.grad.flatten(1).abs().sum(1).tolist() == [0, 8 * 5, 0]
+    assert other.tree.grad.flatten(1).abs().sum(1).tolist() == [8 * 5, 0, 8 * 5]
+    query = torch.rand(3, 4)
+    for state in (one, other, mixed):
+        memory.update(state, memory.attend(state, query), query)
+
+
+def test_what_does_not_fit_is_refused(unchecked, memory):
+    state = memory.empty(3, 4)
+    with pytest.raises(InputError, match=r"rows must be bool of shape \(3,\), got torch.float32 \(3,\)"):
+        state.replaced(torch.ones(3), memory.empty(3, 4))
+    with pytest.raises(InputError, match=r"rows must be bool of shape \(3,\)"):
+        state.replaced(torch.ones(2, dtype=torch.bool), memory.empty(3, 4))
+    with pytest.raises(InputError, match=r"tree of shape \(3, 8, 5\), got \(3, 16, 5\)"):
+        state.replaced(torch.ones(3, dtype=torch.bool), memory.empty(3, 8))
+
+
+def test_a_spent_state_is_refused(memory):
+    state, query = memory.empty(2, 4), torch.rand(2, 4)
+    memory.update(state, memory.attend(state, query), query)
+    with pytest.raises(InputError, match="already updated"):
+        state.detach()
+    with pytest.raises(InputError, match="already updated"):
+        state.replaced(torch.ones(2, dtype=torch.bool), memory.empty(2, 4))
