@@ -24,7 +24,7 @@ from ham.models import hub
 from ham.models.joins import JoinForm, join_of
 from ham.models.transformations import MLP, Rectified, Write
 from ham.ops import entropy_of, log_prob_of, reference, run
-from ham.ops.episode import NO_PENALTIES, Penalties
+from ham.ops.episode import NO_PENALTIES, Penalties, Stock
 from ham.ops.forms import form_of, known_as
 from ham.ops.reference import require
 
@@ -273,6 +273,18 @@ class HAM(nn.Module):
             pull = reference.total(pull, cost)
             levels.append(value.expand(-1, width // 2, -1))
         return State(torch.cat([torch.zeros_like(value), *reversed(levels)], 1), pull)
+
+    def stocked(self, batch: int, leaves: int, stock: Stock, *, penalties: Penalties = NO_PENALTIES) -> State:
+        """A memory whose first leaves hold what the stock says; the others are zeros."""
+        require(
+            ((stock.ends >= 0) & (stock.ends <= leaves)).all() & (stock.ends.diff() >= 0).all(),
+            lambda: (
+                f"the ends of a stock must lie in 0 … {leaves} in ascending order, got {stock.ends.tolist()}"
+            ),
+        )
+        kinds = torch.searchsorted(stock.ends, torch.arange(leaves, device=stock.ends.device), right=True)
+        values = torch.cat([stock.values, stock.values.new_zeros(1, self.size)])[kinds]
+        return State(*reference.build(values.expand(batch, -1, -1), self.join, penalties.pull))
 
     def attend(
         self,

@@ -24,6 +24,17 @@ class Start(NamedTuple):
     cell: Float[Tensor, "batch cells"]
 
 
+class Beforehand(NamedTuple):
+    """What was done to the leaves of a memory before the first timestep, range by range; nothing to those behind."""
+
+    rows: Float[Tensor, "kinds 2 features"]
+    """The operations that a leaf of the range has seen."""
+    done: Int[Tensor, "kinds"]
+    """How many of them, 1 or 2."""
+    ends: Int[Tensor, "kinds"]
+    """Where the ranges end, ascending."""
+
+
 class Model(nn.Module, ABC):
     """A network that turns a batch of input rows into output symbols."""
 

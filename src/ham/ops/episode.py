@@ -81,6 +81,14 @@ class Decoding(NamedTuple):
     output: nn.Module
 
 
+class Stock(NamedTuple):
+    """What the first leaves hold at first, in ranges; the others are zeros. The same in all examples."""
+
+    values: Float[Tensor, "kinds size"]
+    ends: Int[Tensor, "kinds"]
+    """Ascending: the leaves from one end to the next hold one of the values."""
+
+
 class Order(NamedTuple):
     """What an episode is to do."""
 
@@ -105,6 +113,8 @@ class Order(NamedTuple):
     start: tuple[Float[Tensor, "batch cells"], Float[Tensor, "batch cells"]] | None = None
     """What the controller starts from; by default zeros."""
     penalties: Penalties = NO_PENALTIES
+    stock: Stock | None = None
+    """What a memory without EMBED holds at first; by default nothing."""
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import torch
 from jaxtyping import Float, Int
@@ -13,7 +13,7 @@ from torch import Tensor
 
 from ham.config import Run
 from ham.core.own import is_own
-from ham.models import Model, SoftHAM, Start
+from ham.models import Beforehand, Model, SoftHAM, Start
 from ham.ops import Episode, offer
 from ham.ops.episode import LEAST_ENTROPY, NO_PENALTIES, PARTS, Penalties
 from ham.tasks import Codec
@@ -79,6 +79,7 @@ class Gradient:
         exploration: float,
         places: Int[Tensor, "rows"] | None = None,
         start: Start | None = None,
+        beforehand: Beforehand | None = None,
     ) -> Cost:
         """Run the batch, with as many timesteps as it has symbols times η."""
         model = self.model
@@ -95,11 +96,13 @@ class Gradient:
                 exploration=exploration,
                 places=places,
                 start=start,
+                stock=cast(Any, model).stock_after(beforehand) if beforehand else None,
             )
             return Cost.of(*cost)
 
         # A model that has no use for these need not know of them.
-        told: dict[str, Any] = {} if places is None and start is None else {"places": places, "start": start}
+        given_beside = {"places": places, "start": start, "beforehand": beforehand}
+        told: dict[str, Any] = {name: value for name, value in given_beside.items() if value is not None}
         if (penalties := self._penalties(exploration)) != NO_PENALTIES:
             told["penalties"] = penalties
         episode = model(

@@ -13,6 +13,7 @@ struct EpisodeChunk : Chunk {
   int64_t length[kLanes];
   int64_t updates = 0, filled = 0;  // filled: rows of the input in the longest lane
   Occupied occupied;
+  Stock stock;
 
   // How many examples' values the update at timestep t makes that count: their last ones nobody reads, unless the
   // final tree is asked for.
@@ -46,6 +47,7 @@ struct Episode {
         chunk.filled = std::max(chunk.filled, chunk.length[lane]);
       }
       chunk.occupied = {chunk.filled, e.places};
+      chunk.stock = {e.kinds, e.stock, e.stock_ends};
       // Nobody sees what the last timestep writes, unless the final tree is asked for.
       chunk.updates = e.tree ? chunk.steps : std::max<int64_t>(chunk.steps - 1, 0);
       filled = std::max(filled, chunk.filled);

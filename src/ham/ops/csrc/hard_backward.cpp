@@ -122,14 +122,14 @@ void HardEpisode::backward(int64_t task, const Tape& tape, const Backward& scrat
     std::fill(only.of, only.of + kLanes, 1);
     gather(scratch.root, rows_to_read(forest, only.of), width);
   }
-  Build(model, forest, tape.build, true, chunk.occupied, nullptr, chunk.length)
+  Build(model, forest, tape.build, true, chunk.occupied, chunk.stock, nullptr, chunk.length)
       .backward(scratch.build, scratch.root, gradients);
 }
 
 Penalties HardEpisode::penalties(int64_t task, const Tape& tape) const {
   const EpisodeChunk& chunk = chunks[task];
   Forest forest(Lanes(chunk, SpareRows{}), a.leaves, model.shape.width);
-  Build build(model, forest, tape.build, true, chunk.occupied, nullptr, chunk.length);
+  Build build(model, forest, tape.build, true, chunk.occupied, chunk.stock, nullptr, chunk.length);
   Penalties sums{build.half_squares(), 0};
   for (int64_t t = 0; t < chunk.updates; ++t)
     for (int64_t level = 0; level < model.shape.levels; ++level)

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from ham.core.errors import InputError
 from ham.core.tree import depth_of
-from ham.ops.episode import Entropy, Episode, Order
+from ham.ops.episode import Entropy, Episode, Order, Stock
 from ham.ops.native.calls import needs_tape
 from ham.ops.native.checks import LARGEST, check, check_dimensions, require_engine
 from ham.ops.native.layout import JOINS, Sizes, check_bounds
@@ -78,14 +78,26 @@ def check_order(sizes: Sizes, order: Order) -> None:
             raise InputError(f"{timesteps} timesteps need as many inputs, got {rows}")
         if order.places is not None or order.start is not None:
             raise InputError("places and start are for LSTM+HAM")
+    if order.stock:
+        check_stock(sizes, order.stock)
     if order.places is not None:
         check("places", order.places, (rows,), torch.int64)
     for part in order.start or ():
         check("start", part, (batch, sizes.query))
 
 
+def check_stock(sizes: Sizes, stock: Stock) -> None:
+    """Refuse a stock that has another shape than its ends and the memory say."""
+    if sizes.has_lstm:
+        raise InputError("a stock is for raw HAM, whose memory begins empty")
+    check("stock", stock.values, (stock.ends.numel(), sizes.width))
+    check("ends", stock.ends, (stock.ends.numel(),), torch.int64)
+
+
 def check_soft(order: Order, soft: bool) -> None:
     """Refuse what only soft attention knows, or what it does not."""
+    if soft and order.stock:
+        raise InputError("a stock is for hard attention")
     if soft and order.uniforms is not None:
         raise InputError("soft attention decides nothing: uniforms must be None")
     if (name := order.penalties.of_soft) and not soft:
@@ -120,10 +132,11 @@ def _run(
         check("uniforms", uniforms, (len(inputs), timesteps, depth_of(order.leaves)))
         uniforms = uniforms.detach()
     first_state, first_cell = (part.detach() for part in order.start) if order.start else (None, None)
+    values, ends = (order.stock.values.detach(), order.stock.ends) if order.stock else (None, None)
     penalties = order.penalties
     pull, exploration = penalties.pull, penalties.exploration
     outputs, turn_logits, turns, leaves, queries, tree, costs, _tape = torch.ops.ham.episode.default(
-        parameters, inputs, lengths, order.durations, uniforms, order.places, first_state, first_cell,
+        parameters, inputs, lengths, order.durations, uniforms, order.places, first_state, first_cell, values, ends,
         list(map(int, sizes)), order.leaves, timesteps, order.every, soft, JOINS.index(join), pull,
         penalties.tree_clip, exploration, top, float(grid), cell_bound, ENTROPIES.index(penalties.entropy),
         order.final_tree, order.keep, needs_tape(*parameters) or pull > 0 or exploration > 0,

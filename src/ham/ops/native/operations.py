@@ -39,7 +39,16 @@ class RunEpisode(NamedTuple):
         state, cell = order.start or (None, None)
         if torch.is_grad_enabled() and any(part.requires_grad for part in order.start or ()):
             return "the first state asks for a gradient"
-        floats = {"inputs": order.inputs, "uniforms": order.uniforms, "state": state, "cell": cell}
+        if order.stock and self.options.get("soft"):
+            return "soft attention over a memory that is partly full at first"
+        stock = order.stock.values if order.stock else None
+        floats = {
+            "inputs": order.inputs,
+            "uniforms": order.uniforms,
+            "state": state,
+            "cell": cell,
+            "stock": stock,
+        }
         return why_not_floats(**floats) or why_not_networks(self.networks)
 
     def run(self) -> Episode:
