@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from ham.core.errors import InputError
 from ham.core.tree import capacity_for, depth_of, turns_to
 from ham.models.transformations import MLP, Join, JoinForm, Rectified, Write, join_of
-from ham.ops import entropy_of, log_prob_of, reference, run
+from ham.ops import entropy_of, reference, run
 from ham.ops.forms import known_as
 from ham.ops.reference import require
 
@@ -52,14 +52,24 @@ class Read:
     value: Float[Tensor, "batch size"]
     turns: Bool[Tensor, "batch depth"]
     turn_logits: Float[Tensor, "batch depth"]
-
-    @property
-    def log_probs(self) -> Float[Tensor, "batch depth"]:
-        return log_prob_of(self.turn_logits, self.turns)
+    log_probs: Float[Tensor, "batch depth"]
+    """Of the turns taken."""
 
     @property
     def entropies(self) -> Float[Tensor, "batch depth"]:
         return entropy_of(self.turn_logits)
+
+
+def _part(name: str) -> Any:
+    """A module's part, found at once: PyTorch's own way to it takes longer than an access's search for a leaf."""
+
+    def part(self: nn.Module) -> Any:
+        try:
+            return self._modules[name]
+        except KeyError:
+            raise AttributeError(f"{type(self).__name__} has no {name}") from None
+
+    return property(part)
 
 
 @known_as("ham")
@@ -80,6 +90,8 @@ class HAM(nn.Module):
         search: SEARCH, from a node and the query, [..., size + query], to the logit of going right, [..., 1].
         write: WRITE, from a leaf [..., size] and the query [..., query] to the leaf's new value [..., size].
     """
+
+    embed, join, search, write = map(_part, ("embed", "join", "search", "write"))
 
     def __init__(
         self,
@@ -128,6 +140,7 @@ class HAM(nn.Module):
         `leaves` defaults to the smallest power of two that holds all the items. Places are different leaves in
         ascending order.
         """
+        _require_no_trace()
         items = x.shape[1]
         leaves = (
             capacity_for(items if places is None else int(places.max()) + 1) if leaves is None else leaves
@@ -154,6 +167,7 @@ class HAM(nn.Module):
 
     def empty(self, batch: int, leaves: int) -> State:
         """A memory whose leaves are all zeros."""
+        _require_no_trace()
         depth_of(leaves)
         # All nodes of a level are equal, so one of each is joined.
         example = next(self.parameters(), torch.empty(0))
@@ -187,8 +201,9 @@ class HAM(nn.Module):
             uniforms = self._uniforms(state, leaf, not self.training if greedy is None else greedy)
         elif uniforms.shape != (shape := (state.tree.shape[0], depth_of(state.leaves))):
             raise InputError(f"uniforms must have shape {shape}, got {tuple(uniforms.shape)}")
-        logits, turns, leaf, value = run("attend", reference.attend, state.tree, query, uniforms, self.search)
-        return Read(leaf, value, turns, logits)
+        call = (state.tree, query, uniforms, self.search)
+        logits, turns, leaf, value, log_probs = run("attend", reference.attend, *call)
+        return Read(leaf, value, turns, logits, log_probs)
 
     def update(
         self,
@@ -220,12 +235,21 @@ class HAM(nn.Module):
     def _uniforms(
         self, state: State, leaf: Int[Tensor, "batch"] | None, greedy: bool
     ) -> Float[Tensor, "batch depth"]:
-        shape = (state.tree.shape[0], depth_of(state.leaves))
+        tree = state.tree
         if leaf is not None:
-            return forced(leaf, state.leaves).to(state.tree.dtype)
-        if greedy:
-            return state.tree.new_full(shape, 0.5)
-        return torch.rand(shape, dtype=state.tree.dtype, device=state.tree.device)
+            return forced(leaf, state.leaves).to(tree.dtype)
+        batch, nodes, _ = tree.shape
+        shape = (batch, depth_of(nodes // 2))
+        return (
+            tree.new_full(shape, 0.5) if greedy else torch.rand(shape, dtype=tree.dtype, device=tree.device)
+        )
+
+
+def _require_no_trace() -> None:
+    if torch.jit.is_tracing():
+        raise InputError(
+            "torch.jit.trace does not follow the memory's decisions; use torch.export or torch.compile"
+        )
 
 
 def _fitting(name: str, value: Tensor, shape: tuple[int, ...]) -> Tensor:

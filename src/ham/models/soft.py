@@ -89,7 +89,7 @@ class SoftHAM(HAM):
         probabilities = self.leaf_probabilities(state, query, active=active)
         value = torch.einsum("be,bed->bd", probabilities, state.tree[:, state.leaves :])
         nothing = query.new_zeros(len(query), 0)
-        return SoftRead(probabilities.argmax(-1), value, nothing.bool(), nothing, probabilities)
+        return SoftRead(probabilities.argmax(-1), value, nothing.bool(), nothing, nothing, probabilities)
 
     def update(
         self,

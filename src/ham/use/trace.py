@@ -207,7 +207,7 @@ def _run(trained: Trained, questions: list, encoded: list[np.ndarray], leaves: i
             h = c = torch.zeros(batch, model.controller.hidden_size)
         for t in range(timesteps):
             query = inputs[:, t] if online else h
-            logits, _, leaf, value = reference.attend(tree, query, greedy, memory.search)
+            logits, _, leaf, value, _ = reference.attend(tree, query, greedy, memory.search)
             logits, leaf, value = logits.clone(), leaf.clone(), value.clone()
             if online:
                 said = model.output(value)

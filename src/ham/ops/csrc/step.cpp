@@ -2,6 +2,8 @@
 
 #include "step.h"
 
+#include <cmath>
+
 #include "api.h"
 #include "memory.h"
 #include "threads.h"
@@ -11,7 +13,7 @@ namespace {
 
 // The access of one chunk of lanes: its tape, then what it needs while it runs.
 struct StepTape {
-  float *nodes, *search_hidden, *leaf, *input;
+  float *nodes, *search_hidden, *log_probs, *leaf, *input;
   float *write_hidden, *mix, *pairs, *join_hidden, *made, *joined;
 
   void lay_out(Arena& arena, const Model& model, Kind kind) {
@@ -22,6 +24,7 @@ struct StepTape {
     input = arena.panels(1, shape.width + shape.query);
     nodes = arena.panels(at_attend * shape.levels, shape.width);
     search_hidden = arena.panels(at_attend * shape.levels, model.deep() ? shape.hidden : 0);
+    log_probs = arena.panels(at_attend * shape.levels, 1);
     write_hidden = arena.panels(at_update, 2 * shape.hidden);
     mix = arena.panels(at_update, 2 * shape.width);
     pairs = arena.panels(at_update * shape.levels, 2 * shape.width);
@@ -95,8 +98,8 @@ class Step {
   }
 
   AccessSizes sizes() const {
-    int64_t forward = model_.packed_floats + workers_ * scratch_floats_;
-    return {kLanes, tape_floats_, forward, forward + chunks_ * gradient_floats_};
+    int64_t scratch = workers_ * scratch_floats_, more_gradients = std::max<int64_t>(0, chunks_ - 1) * gradient_floats_;
+    return {kLanes, tape_floats_, scratch, scratch + more_gradients, model_.gradient_floats, model_.transposed_floats()};
   }
 
   // A tape is an ordinary tensor, which hooks may have stored and brought back as they like.
@@ -109,8 +112,14 @@ class Step {
     return true;
   }
 
+  void pack(const float* const* parameters, float* weights, float* transposed) {
+    model_.lie_in(weights, transposed);
+    model_.fill(parameters);
+  }
+  void unpack(const float* d_weights, float* const* d_parameters) const { model_.unpack(d_weights, d_parameters); }
+
   void forward() {
-    model_.pack(s_.parameters, s_.scratch);
+    model_.lie_in(s_.weights, s_.transposed);
     Team(workers_).run(chunks_, [&](int64_t chunk, int64_t worker) {
       StepScratch scratch = scratch_of(worker);
       StepTape tape = s_.tape ? tape_of(chunk) : scratch.untaped;
@@ -122,20 +131,20 @@ class Step {
   }
 
   void backward() {
-    model_.pack(s_.parameters, s_.scratch);
-    float* gradients = s_.scratch + model_.packed_floats + workers_ * scratch_floats_;
-    std::memset(gradients, 0, sizeof(float) * chunks_ * gradient_floats_);
+    model_.lie_in(s_.weights, nullptr);
+    float* others = s_.scratch + workers_ * scratch_floats_;
+    auto gradients_of = [&](int64_t chunk) { return chunk ? others + (chunk - 1) * gradient_floats_ : s_.d_weights; };
+    for (int64_t chunk = 0; chunk < chunks_; ++chunk)
+      std::memset(gradients_of(chunk), 0, sizeof(float) * model_.gradient_floats);
     Team(workers_).run(chunks_, [&](int64_t chunk, int64_t worker) {
       StepScratch scratch = scratch_of(worker);
-      float* own = gradients + chunk * gradient_floats_;
       if (kind_ == Kind::attend)
-        attend_back(chunk, tape_of(chunk), scratch, own);
+        attend_back(chunk, tape_of(chunk), scratch, gradients_of(chunk));
       else
-        update_back(chunk, tape_of(chunk), scratch, own);
+        update_back(chunk, tape_of(chunk), scratch, gradients_of(chunk));
     });
-    for (int64_t i = 1; i < chunks_; ++i)
-      for (int64_t j = 0; j < gradient_floats_; ++j) gradients[j] += gradients[i * gradient_floats_ + j];
-    if (chunks_ > 0) model_.unpack(gradients, s_.d_parameters);
+    for (int64_t chunk = 1; chunk < chunks_; ++chunk)
+      for (int64_t j = 0; j < model_.gradient_floats; ++j) s_.d_weights[j] += gradients_of(chunk)[j];
   }
 
  private:
@@ -146,7 +155,7 @@ class Step {
     return tape;
   }
   StepScratch scratch_of(int64_t worker) const {
-    Arena arena(s_.scratch + model_.packed_floats + worker * scratch_floats_);
+    Arena arena(s_.scratch + worker * scratch_floats_);
     StepScratch scratch;
     scratch.lay_out(arena, model_, kind_, false);
     std::memset(scratch.zeros, 0, sizeof(float) * StepScratch::longest_row(model_.shape));
@@ -178,6 +187,10 @@ class Step {
     return rows;
   }
 
+  bool turned_right(int64_t reached, int64_t level) const {
+    return (reached >> (model_.shape.levels - 1 - level)) & 1;
+  }
+
   void attend(int64_t chunk, const StepTape& tape, const StepScratch& scratch) const {
     const Shape& shape = model_.shape;
     Forest trees = forest(chunk, scratch, s_.tree);
@@ -194,8 +207,13 @@ class Step {
     for (int64_t lane = 0; lane < trees.active; ++lane) {
       int64_t reached = tape.leaves()[lane], row = example(chunk, lane);
       s_.leaf[row] = reached - s_.leaves;
-      for (int64_t level = 0; level < shape.levels; ++level)
-        s_.turns[row * shape.levels + level] = (reached >> (shape.levels - 1 - level)) & 1;
+      for (int64_t level = 0; level < shape.levels; ++level) {
+        bool right = turned_right(reached, level);
+        float logit = scratch.logits[level * kLanes + lane], sure = right ? logit : -logit;
+        float log_prob = std::min(sure, 0.f) - std::log1p(std::exp(-std::abs(sure)));
+        s_.turns[row * shape.levels + level] = right;
+        s_.log_probs[row * shape.levels + level] = tape.log_probs[level * kLanes + lane] = log_prob;
+      }
     }
   }
 
@@ -221,9 +239,13 @@ class Step {
       gather(scratch.taken, rows(chunk, trees, s_.d_value, shape.width, trees.zeros), shape.width);
       scatter<true>(rows_to_write(trees, tape.leaves()), scratch.taken, shape.width);
     }
-    if (s_.d_turn_logits && shape.levels > 0) {
+    if ((s_.d_turn_logits || s_.d_log_probs) && shape.levels > 0) {
       const float* query = tape.input + panel_floats(shape.width);
-      gather(scratch.logits, rows(chunk, trees, s_.d_turn_logits, shape.levels, trees.zeros), shape.levels);
+      if (s_.d_turn_logits)
+        gather(scratch.logits, rows(chunk, trees, s_.d_turn_logits, shape.levels, trees.zeros), shape.levels);
+      else
+        zero_panel(scratch.logits, shape.levels);
+      if (s_.d_log_probs) add_log_prob_gradients(chunk, tape, trees.active, scratch.logits);
       attend_backward<true>(model_, trees, tape.descent(), scratch.search_first, scratch.query_half,
                             scratch.logits, scratch.gradient, nullptr);
       add_query_backward(model_, model_.search[0], d_query, scratch.query_half);
@@ -232,6 +254,17 @@ class Step {
       query_gradient(model_, model_.search[0], gradients, scratch.query_half, query, shape.query, 1);
     }
     scatter<false>(rows(chunk, trees, s_.d_queries, shape.query, trees.trash), d_query, shape.query);
+  }
+
+  // The slope of log p is the probability of the other turn, with the sign of this one.
+  void add_log_prob_gradients(int64_t chunk, const StepTape& tape, int64_t active, float* d_logits) const {
+    int64_t levels = model_.shape.levels;
+    for (int64_t lane = 0; lane < active; ++lane)
+      for (int64_t level = 0; level < levels; ++level) {
+        float other = -std::expm1(tape.log_probs[level * kLanes + lane]);
+        float slope = turned_right(tape.leaves()[lane], level) ? other : -other;
+        d_logits[level * kLanes + lane] += slope * s_.d_log_probs[example(chunk, lane) * levels + level];
+      }
   }
 
   void update_back(int64_t chunk, const StepTape& tape, const StepScratch& scratch,
@@ -259,6 +292,12 @@ class Step {
 }  // namespace
 
 AccessSizes sizes_of(const Access& access) { return Step(access).sizes(); }
+void pack(const Access& access, const float* const* parameters, float* weights, float* transposed) {
+  Step(access).pack(parameters, weights, transposed);
+}
+void unpack(const Access& access, const float* d_weights, float* const* d_parameters) {
+  Step(access).unpack(d_weights, d_parameters);
+}
 void run_forward(const Access& access) { Step(access).forward(); }
 bool run_backward(const Access& access) {
   Step step(access);
