@@ -554,6 +554,7 @@ class TestModules:
 
 
 class TestRefusals:
+    @pytest.mark.filterwarnings("ignore::DeprecationWarning")
     def test_a_trace_that_forgets_decisions(self, memory):
         with pytest.raises(InputError, match=r"torch\.jit\.trace does not follow"):
             torch.jit.trace(lambda x: memory.init(x).tree, rows())

@@ -5,6 +5,8 @@ Here is what PyTorch has to know of them to trace a program: the shapes of what 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 
@@ -34,7 +36,7 @@ class Networks:
 
 def attend(
     tree: Tensor, query: Tensor, uniforms: Tensor, search: list[Tensor] | Networks
-) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+) -> Sequence[Tensor]:
     """One descent of every example, as `reference.attend`; a program that is traced gives SEARCH's parameters."""
     try:
         if isinstance(search, Networks):
