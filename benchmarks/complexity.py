@@ -1,5 +1,7 @@
 """What an access costs as the memory grows: `python benchmarks/complexity.py` rewrites docs/complexity.md.
 
+With `--own` it measures, in place of the paper's networks, transformations that no engine knows.
+
 Forward and backward of 64 accesses (attend and update of the generic `ham.HAM`, one example) are
 measured as the difference between a run of 128 accesses and one of 64 on a tree that was built
 before. What both runs pay once therefore cancels: building the tree, and allocating and zeroing
@@ -17,6 +19,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import torch
+from torch import nn
 from torch.profiler import ProfilerActivity, profile
 
 import ham
@@ -30,12 +33,15 @@ FIGURE = DOCUMENT.with_suffix(".svg")
 EXPONENTS = range(6, 19, 2)
 PLAIN_EXPONENTS = range(6, 17, 2)
 """Plain autograd is measured only as far as patience goes."""
+OWN_EXPONENTS = range(6, 17, 2)
 SIZE, QUERY, ACCESSES = 20, 20, 64
 
 Run = Callable[[int], None]
 
 
-def chain(memory: HAM, tree: torch.Tensor, queries: torch.Tensor, leaves: torch.Tensor) -> Run:
+def chain(
+    memory: HAM, tree: torch.Tensor, queries: torch.Tensor, leaves: torch.Tensor, *, backward: bool = True
+) -> Run:
     """Accesses through `ham.HAM`; each starts from the same tree, and only the reads enter the loss."""
 
     def run(accesses: int) -> None:
@@ -44,7 +50,8 @@ def chain(memory: HAM, tree: torch.Tensor, queries: torch.Tensor, leaves: torch.
             read = memory.attend(state, queries[t], leaf=leaves[t])
             loss = loss + read.value.sum() + read.log_probs.sum()
             state = memory.update(state, read, queries[t])
-        loss.backward()
+        if backward:
+            loss.backward()
         # The tree holds the whole chain of accesses; a run must leave nothing for the next one.
         tree.detach_()
 
@@ -125,6 +132,49 @@ def measure() -> list[dict]:
     return results
 
 
+def own_memory() -> HAM:
+    """EMBED, JOIN, SEARCH and WRITE of one's own, made of parts that the native engine does not know."""
+    return HAM(
+        SIZE,
+        QUERY,
+        SIZE,
+        embed=nn.Linear(SIZE, SIZE),
+        join=nn.Sequential(nn.Linear(2 * SIZE, SIZE), nn.Tanh(), nn.LayerNorm(SIZE)),
+        search=nn.Sequential(nn.Linear(SIZE + QUERY, SIZE), nn.GELU(), nn.Linear(SIZE, 1)),
+        write=nn.Bilinear(SIZE, QUERY, SIZE),
+    )
+
+
+def measure_own(repeats: int = 3) -> list[dict]:
+    """Microseconds of one access with transformations of one's own, forward and with backward."""
+    ham.set_backend("reference")
+    results = []
+    for exponent in OWN_EXPONENTS:
+        torch.manual_seed(exponent)
+        memory, leaves = own_memory(), 1 << exponent
+        with torch.no_grad():
+            tree = memory.init(torch.randn(1, leaves, SIZE)).tree
+        given = (torch.randn(2 * ACCESSES, 1, QUERY), torch.randint(leaves, (2 * ACCESSES, 1)))
+        times = {
+            name: 1e6 / ACCESSES * marginal_seconds(chain(memory, tree, *given, backward=backward), repeats)
+            for name, backward in (("forward", False), ("both", True))
+        }
+        results.append({"exponent": exponent, **times})
+        print(results[-1], flush=True)
+    return results
+
+
+def own_table(results: list[dict]) -> str:
+    """Microseconds, and how much more than at the smallest memory."""
+    first = results[0]
+    lines = ["| n | log2 n | forward, µs | | forward and backward, µs | |", "|---|---|---|---|---|---|"]
+    for here in results:
+        cells = [f"{here[way]:.0f} | {here[way] / first[way]:.2f}" for way in ("forward", "both")]
+        growth = here["exponent"] / first["exponent"]
+        lines.append(f"| 2^{here['exponent']} | {growth:.2f} | " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
 def table(results: list[dict]) -> str:
     """Everything relative to the same kind's smallest memory."""
     by = {(r["kind"], r["exponent"]): r for r in results}
@@ -168,16 +218,24 @@ def draw(results: list[dict]) -> None:
         figure.savefig(FIGURE, metadata={"Date": None})
 
 
+def rewrite(name: str, table: str) -> None:
+    """Put a table between the page's two marks of this name."""
+    start, end = f"<!-- {name} -->\n", f"<!-- /{name} -->"
+    before, rest = DOCUMENT.read_text("utf-8").split(start)
+    _, after = rest.split(end)
+    DOCUMENT.write_text(before + start + table + "\n" + end + after, "utf-8")
+
+
 def main() -> None:
-    argparse.ArgumentParser(description=__doc__.splitlines()[0]).parse_args()
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--own", action="store_true", help="with transformations that no engine knows")
     torch.set_num_threads(1)
+    if parser.parse_args().own:
+        rewrite("measured with own modules", own_table(measure_own()))
+        return
     results = measure()
     draw(results)
-    start, end = "<!-- measured -->\n", "<!-- /measured -->"
-    text = DOCUMENT.read_text("utf-8")
-    before, rest = text.split(start)
-    _, after = rest.split(end)
-    DOCUMENT.write_text(before + start + table(results) + "\n" + end + after, "utf-8")
+    rewrite("measured", table(results))
 
 
 if __name__ == "__main__":

@@ -14,14 +14,18 @@ SMALL = {
         script.torch.compile = lambda step, fullgraph: step  # compiling takes minutes
         script.main(leaves=2, batch=2, batches=1, repetitions=1)""",
     "benchmarks/complexity.py": """
-        script.EXPONENTS = script.PLAIN_EXPONENTS = range(1, 4, 2)
+        script.EXPONENTS = script.PLAIN_EXPONENTS = script.OWN_EXPONENTS = range(1, 4, 2)
         script.ACCESSES = 4
         page = script.Path("page.md")
-        page.write_text("before <!-- measured -->\\nold<!-- /measured --> after")
+        marks = [f"<!-- {name} -->\\nold<!-- /{name} -->" for name in ("measured", "measured with own modules")]
+        page.write_text(" between ".join(["before", *marks, "after"]))
         script.DOCUMENT, script.FIGURE = page, page.with_suffix(".svg")
         sys.argv = ["complexity.py"]
         script.main()
-        assert "| 2^3 |" in page.read_text() and page.with_suffix(".svg").exists()""",
+        assert "| 2^3 |" in page.read_text() and page.with_suffix(".svg").exists()
+        sys.argv.append("--own")
+        script.main()
+        assert page.read_text().count("| 2^3 |") == 2 and "old" not in page.read_text()""",
     "benchmarks/jax_peer.py": """
         from ham.bench import peers
         from ham.bench.work import Trainer, Work

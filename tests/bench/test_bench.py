@@ -147,6 +147,9 @@ def test_the_command_prints_and_writes(no_heavy_peers, monkeypatch, tmp_path, ca
     assert written["native_vs_eager"] > 0
     assert written["native_vs_jax"] is None
     assert written["access_2e20_vs_2e10"] is None
+    assert written["call_vs_softmax_forward"] > 0
+    assert written["call_vs_softmax_both"] > 0
+    assert "### One access called from Python" in printed
     assert (tmp_path / "docs" / "performance.md").read_text().count(report.BEGIN) == 1
     assert "<svg" in (tmp_path / "docs" / "performance.svg").read_text()
 

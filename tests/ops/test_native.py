@@ -546,7 +546,7 @@ class TestRefusals:
         with pytest.raises(InputError, match="leaf must be between 0 and 3, got 4"):
             native.update(tree, leaf, query, None, networks)
         native.update(tree, leaf, query, torch.tensor([True, False]), networks)
-        with pytest.raises(InputError, match=r"a weight must have shape \[20, 8\], got \[20, 9\]"):
+        with pytest.raises(InputError, match=r"weights must have shape \[201\], got \[221\]"):
             native.attend(tree, torch.zeros(2, 3), torch.rand(2, 2), search)
         with pytest.raises(InputError, match="tree must be contiguous"):
             native.attend(torch.zeros(5, 8, 2).permute(2, 1, 0), query, torch.rand(2, 2), search)

@@ -6,12 +6,17 @@ The measure is plain autograd: the same accesses by indexing, on a tree that is 
 from __future__ import annotations
 
 import copy
+import gc
+import pickle
 import threading
+import weakref
 
 import pytest
 import torch
 from torch import nn
+from torch._subclasses import FakeTensorMode
 from torch.nn.utils import prune
+from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.checkpoint import checkpoint
 
 import ham
@@ -377,7 +382,183 @@ class TestSurroundings:
             torch.testing.assert_close(whole, right, rtol=1e-4, atol=1e-4)
 
 
+class Around(nn.Module):
+    """A network whose only part is the memory."""
+
+    def __init__(self, memory, cell):
+        super().__init__()
+        self.memory, self._cell = memory, (cell,)
+
+    def forward(self, x):
+        return loop(self.memory, *self._cell, x)
+
+
+class TestParameters:
+    """What is done to parameters between accesses, and around them."""
+
+    def test_numbers_that_change_between_accesses(self, memory, cell):
+        """By way of `data`, of which autograd is not told."""
+        first = copy.deepcopy(memory)
+
+        def run(memory, cell, x):
+            memory.load_state_dict(first.state_dict())
+            loss = loop(memory, cell, x)
+            for parameter in memory.parameters():
+                parameter.data.mul_(1.1)
+            return loss.detach() + loop(memory, cell, x)
+
+        assert_same(gradients(memory, cell, run), plainly(memory, cell, run))
+
+    def test_another_tensor_behind_a_parameter(self, memory, cell):
+        gradients(memory, cell, loop)
+        memory.search[0].weight.data = torch.randn(8, SIZE + QUERY)
+        assert_same(gradients(memory, cell, loop), plainly(memory, cell))
+        memory.search[0].weight.data = torch.randn(SIZE + QUERY, 8).t()
+        assert_same(gradients(memory, cell, loop), plainly(memory, cell))
+
+    def test_changed_before_backward(self, memory, engine):
+        """The engine has kept the numbers that it went forward with; PyTorch has not, and says so."""
+        as_it_was, query = copy.deepcopy(memory), torch.ones(3, QUERY)
+
+        def loss(memory):
+            return memory.attend(memory.init(rows()), query, uniforms=uniforms(0)).log_probs.sum()
+
+        found = loss(memory)
+        with torch.no_grad():
+            memory.search[2].weight.mul_(3)
+        if engine == "reference":
+            with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+                found.backward()
+            return
+        found.backward()
+        loss(as_it_was).backward()
+        torch.testing.assert_close(memory.search[0].weight.grad, as_it_was.search[0].weight.grad)
+
+    def test_asked_for_gradients_and_not(self, memory, cell):
+        for asked in (("search.0.weight",), (), ("join.0.bias", "write.gate.2.weight")):
+            for name, parameter in memory.named_parameters():
+                parameter.requires_grad_(name in asked)
+                parameter.grad = None
+            assert_same(gradients(memory, cell, loop), plainly(memory, cell))
+
+    def test_assigned_by_a_state_dict(self, memory, cell):
+        gradients(memory, cell, loop)
+        memory.load_state_dict(
+            {name: tensor * 0.7 for name, tensor in memory.state_dict().items()}, assign=True
+        )
+        assert_same(gradients(memory, cell, loop), plainly(memory, cell))
+
+    def test_swapped(self, memory, cell):
+        gradients(memory, cell, loop)
+        memory.zero_grad()
+        other = nn.Parameter(memory.search[0].weight.detach() * 0.3)
+        torch.utils.swap_tensors(memory.search[0].weight, other)
+        assert_same(gradients(memory, cell, loop), plainly(memory, cell))
+
+    def test_tied(self, memory, cell):
+        memory.write.gate[0].weight = memory.write.candidate[0].weight
+        assert_same(gradients(memory, cell, loop), plainly(memory, cell))
+        memory.write.gate = memory.write.candidate
+        assert_same(gradients(memory, cell, loop), plainly(memory, cell))
+
+    @pytest.mark.parametrize("computed", [False, True])
+    def test_given_from_outside(self, memory, cell, computed):
+        """By `functional_call`: leaves of their own, or computed from another tensor."""
+        around, scale = Around(memory, cell), torch.tensor(0.5, requires_grad=True)
+        plain = {name: parameter.detach() for name, parameter in around.named_parameters()}
+
+        def gradient():
+            given = {name: tensor * scale for name, tensor in plain.items()}
+            if not computed:
+                given = {name: tensor.detach().requires_grad_() for name, tensor in given.items()}
+            loss = torch.func.functional_call(around, given, (rows(),))
+            asked = [scale] if computed else [given["memory.search.0.weight"], given["memory.join.2.bias"]]
+            return torch.autograd.grad(loss, asked)
+
+        found, again = gradient(), gradient()
+        ham.set_backend("reference")
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(reference, "_chained", lambda *_: False)
+            right = gradient()
+        assert_same(found, right)
+        assert_same(again, right)
+        ham.set_backend("auto")
+        assert_same(gradients(memory, cell, loop), plainly(memory, cell))
+
+    def test_hooks_see_the_whole_gradient_once(self, memory, cell):
+        gradients(memory, cell, loop)
+        seen, accumulated = [], []
+        weight = memory.search[0].weight
+        weight.register_hook(lambda gradient: seen.append(gradient.clone()))
+        weight.register_post_accumulate_grad_hook(
+            lambda parameter: accumulated.append(parameter.grad.clone())
+        )
+        gradients(memory, cell, loop)
+        assert len(seen) == len(accumulated) == 1
+        torch.testing.assert_close(seen[0], accumulated[0])
+
+    def test_gradients_share_no_memory(self, memory, cell):
+        gradients(memory, cell, loop)
+        places = [parameter.grad.untyped_storage().data_ptr() for parameter in memory.parameters()]
+        assert len(set(places)) == len(places)
+
+    def test_after_inference(self, memory, cell):
+        with torch.inference_mode():
+            loop(memory, cell, rows())
+        assert_same(gradients(memory, cell, loop), plainly(memory, cell))
+
+
+class TestModules:
+    def test_pickled(self, memory, cell):
+        gradients(memory, cell, loop)
+        again = pickle.loads(pickle.dumps(memory))
+        assert_same(gradients(again, cell, loop), plainly(memory, cell))
+
+    def test_a_part_that_a_subclass_computes(self, cell):
+        class Flat(ham.HAM):
+            @property
+            def search(self):
+                return nn.Sequential(self._modules["search"], nn.Tanh())
+
+        torch.manual_seed(0)
+        memory = Flat(features=4, query=QUERY, size=SIZE, hidden=8)
+        assert_same(gradients(memory, cell, loop), plainly(memory, cell))
+
+    def test_what_is_not_used_any_more_goes(self, cell):
+        memory = ham.HAM(features=4, query=QUERY, size=SIZE, hidden=8)
+        gradients(memory, cell, loop)
+        gone = [weakref.ref(part) for part in (memory, memory.search, memory.write.gate[0])]
+        del memory
+        gc.collect()
+        assert [reference() for reference in gone] == [None, None, None]
+
+    def test_somebody_who_watches_every_call(self, memory, cell):
+        called = []
+
+        class Watch(TorchDispatchMode):
+            def __torch_dispatch__(self, operation, types, args=(), kwargs=None):
+                called.append(operation.namespace)
+                return operation(*args, **(kwargs or {}))
+
+        with Watch():
+            found = gradients(memory, cell, loop)
+        assert_same(found, plainly(memory, cell))
+        assert ("ham" in called) == (ham.ops.backend() == "auto")
+
+    def test_tensors_without_numbers(self):
+        with FakeTensorMode():
+            memory = ham.HAM(features=4, query=QUERY, size=SIZE, hidden=8)
+            state, query = memory.init(torch.rand(3, ROWS, 4)), torch.rand(3, QUERY)
+            read = memory.attend(state, query, uniforms=torch.rand(3, DEPTH))
+            assert memory.update(state, read, query).tree.shape == (3, 2 * LEAVES, SIZE)
+
+
 class TestRefusals:
+    @pytest.mark.filterwarnings("ignore::DeprecationWarning")
+    def test_a_trace_that_forgets_decisions(self, memory):
+        with pytest.raises(InputError, match=r"torch\.jit\.trace does not follow"):
+            torch.jit.trace(lambda x: memory.init(x).tree, rows())
+
     @pytest.mark.parametrize("lengths", [[9, 9], [-1, 2], [6, 1]])
     def test_lengths_that_no_row_has(self, lengths):
         with pytest.raises(InputError, match=r"lengths must lie in 0 … 5"):

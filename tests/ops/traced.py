@@ -159,29 +159,36 @@ def operations():
     plain = [tensor.detach() for tensor in search]
     others = [tensor.detach() for tensor in networks]
     form = (0, 0.0, 0.0, 0.0)
-    of_attend = torch.ops.ham.attend_forward(tree, query, uniforms, plain, True)
-    of_update = torch.ops.ham.update_forward(tree.clone(), leaf, query, active, others, *form, True)
+    searching = (*torch.ops.ham.pack(plain, True, False), 8)
+    updating = (*torch.ops.ham.pack(others, False, False), 8)
+    of_attend = torch.ops.ham.attend_forward(tree, query, uniforms, *searching, True)
+    of_update = torch.ops.ham.update_forward(tree.clone(), leaf, query, active, *updating, *form, True)
     d_tree = torch.rand_like(tree)
     calls = {
-        "attend_forward": (tree, query, uniforms, plain, True),
-        "update_forward": (tree.clone(), leaf, query, active, others, *form, True),
+        "attend_forward": (tree, query, uniforms, *searching, True),
+        "update_forward": (tree.clone(), leaf, query, active, *updating, *form, True),
         "attend_backward": (
             d_tree.clone(),
             torch.rand(3, DEPTH),
+            torch.rand(3, DEPTH),
             torch.rand(3, SIZE),
-            of_attend[4],
-            plain,
+            of_attend[5],
+            searching[0],
             QUERY,
+            8,
         ),
-        "update_backward": (d_tree.clone(), of_update, active, others, QUERY, *form),
+        "update_backward": (d_tree.clone(), of_update, active, updating[0], QUERY, 8, *form),
     }
     for name, call in calls.items():
         # Memory that nobody has written yet differs from one call to the next: only what is read is compared.
         utils = ("test_schema", "test_autograd_registration")
         torch.library.opcheck(getattr(torch.ops.ham, name).default, call, test_utils=utils)
     for name, call in {
-        "attend_": (tree.clone(), query, uniforms, plain),
-        "update_": (tree.clone(), leaf, query, active, others, *form),
+        "pack": (plain, True, False),
+        "pack_forward": (others, False, False),
+        "pack_backward": (torch.rand_like(updating[0]), False, False, SIZE + QUERY, SIZE, 8),
+        "attend_": (tree.clone(), query, uniforms, *searching),
+        "update_": (tree.clone(), leaf, query, active, *updating, *form),
     }.items():
         utils = ("test_schema", "test_faketensor")
         torch.library.opcheck(getattr(torch.ops.ham, name).default, call, test_utils=utils)

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 
 from ham.bench import peers
-from ham.bench.access import ACCESSES, access_jobs, softmax_job
+from ham.bench.access import ACCESSES, CALLS, access_jobs, called_jobs, softmax_job
 from ham.bench.flops import episode_flops, sgemm_jobs
 from ham.bench.timing import Job, interleaved, running_on
 from ham.bench.work import Trainer, Work
@@ -91,6 +91,8 @@ class Measured:
     around: Around
     access: dict[int, float]
     softmax: dict[int, float]
+    called: dict[str, float]
+    """One access called from Python, and one softmax read: forward, and with backward."""
     versions: dict[str, str] = field(default_factory=dict)
 
 
@@ -134,6 +136,8 @@ def measure(plan: Plan) -> Measured:
     for leaves in plan.memories:
         _log.info("one access at n = %d", leaves)
         access[leaves], softmax[leaves] = _access(leaves, plan)
+    _log.info("one access called from Python")
+    called = _called(plan)
     return Measured(
         plan=plan,
         machine=_machine(),
@@ -144,6 +148,7 @@ def measure(plan: Plan) -> Measured:
         around=around,
         access=access,
         softmax=softmax,
+        called=called,
         versions=versions,
     )
 
@@ -212,6 +217,13 @@ def _access(leaves: int, plan: Plan) -> tuple[float, float]:
         seconds = interleaved({name: [job] for name, job in jobs.items()}, plan.repetitions)
     native.release_buffers()
     return max(seconds["many"] - seconds["one"], 0.0) / plan.accesses, seconds["softmax"]
+
+
+def _called(plan: Plan) -> dict[str, float]:
+    """Seconds of one access, and of one softmax read, called from Python."""
+    with running_on("native", 1):
+        seconds = interleaved({name: [job] for name, job in called_jobs().items()}, plan.repetitions)
+    return {name: of_all / CALLS for name, of_all in seconds.items()}
 
 
 def _machine() -> str:

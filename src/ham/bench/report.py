@@ -6,6 +6,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from ham.bench.access import CALLED_BATCH, CALLED_LEAVES
 from ham.bench.measure import Measured
 from ham.bench.work import BATCH
 from ham.core.errors import InputError
@@ -14,6 +15,7 @@ from ham.view.drawing import blank, drawn, matplotlib
 
 BEGIN, END = "<!-- measured by ham bench -->", "<!-- end of what was measured -->"
 PAGE, PLOT = "performance.md", "performance.svg"
+CALLED = f"n = {CALLED_LEAVES}, batch {CALLED_BATCH}, a GRU cell as controller"
 TITLES = {
     "native": "native, 1 thread",
     "native 2": "native, 2 threads",
@@ -28,11 +30,18 @@ TARGETS = {
     "threads_2_vs_1": ("2 threads against 1", "×", 1.7, "at least"),
     "access_2e20_vs_2e10": ("access at n = 2^20 against n = 2^10, time", "×", 3.0, "at most"),
     "softmax_vs_access_2e20": ("access against a softmax read at n = 2^20", "×", 1000.0, "at least"),
+    "call_vs_softmax_forward": (
+        "access called from Python against a softmax read, time",
+        "×",
+        0.68,
+        "at most",
+    ),
+    "call_vs_softmax_both": ("… forward and backward", "×", 0.88, "at most"),
 }
 
 
 def ratios(found: Measured) -> dict[str, float | None]:
-    """The six ratios that have targets; None where the plan did not measure one."""
+    """The ratios that have targets; None where the plan did not measure one."""
     n = found.plan.reference
 
     def ratio(above: dict[int, float], over: int, below: dict[int, float], under: int) -> float | None:
@@ -46,6 +55,7 @@ def ratios(found: Measured) -> dict[str, float | None]:
         "threads_2_vs_1": ratio(native, n, found.steps["native 2"], n),
         "access_2e20_vs_2e10": ratio(found.access, 1 << 20, found.access, 1 << 10),
         "softmax_vs_access_2e20": ratio(found.softmax, 1 << 20, found.access, 1 << 20),
+        **{f"call_vs_softmax_{way}": _called_ratio(found, way) for way in ("forward", "both")},
     }
 
 
@@ -65,6 +75,7 @@ def markdown(found: Measured) -> str:
             f"Examples a second:\n\n{_steps(found, False)}{_remarks(found)}",
             f"### Arithmetic, and everything around the op\n\n{_arithmetic(found)}",
             f"### One access\n\nMicroseconds:\n\n{_accesses(found)}",
+            f"### One access called from Python\n\n{CALLED}, microseconds:\n\n{_calls(found)}",
         ]
     )
 
@@ -148,6 +159,18 @@ def _accesses(found: Measured) -> str:
         times = [_digits(1e6 * seconds), _digits(1e6 * softmax), f"{_digits(softmax / max(seconds, 1e-12))}×"]
         rows.append([f"2^{leaves.bit_length() - 1}", *times])
     return _table(["n", "HAM, attend and update", "softmax attention", ""], rows)
+
+
+def _called_ratio(found: Measured, way: str) -> float:
+    return found.called[f"access {way}"] / found.called[f"softmax {way}"]
+
+
+def _calls(found: Measured) -> str:
+    rows = []
+    for way, title in (("forward", "forward"), ("both", "forward and backward")):
+        times = [_digits(1e6 * found.called[f"{what} {way}"]) for what in ("access", "softmax")]
+        rows.append([title, *times, f"{_digits(_called_ratio(found, way))}×"])
+    return _table(["", "HAM, attend and update", "softmax read", "ratio"], rows)
 
 
 def _draw(found: Measured, file: Path) -> bool:

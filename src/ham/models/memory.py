@@ -23,7 +23,7 @@ from ham.core.tree import capacity_for, depth_of, turns_to
 from ham.models import hub
 from ham.models.joins import JoinForm, join_of
 from ham.models.transformations import MLP, Rectified, Write
-from ham.ops import entropy_of, log_prob_of, reference, run
+from ham.ops import entropy_of, reference, run
 from ham.ops.episode import NO_PENALTIES, Penalties, Stock
 from ham.ops.forms import form_of, known_as
 from ham.ops.reference import require
@@ -97,11 +97,8 @@ class Read:
     """The decisions on the way; true is right."""
     turn_logits: Float[Tensor, "batch depth"]
     """SEARCH before its sigmoid at each of them."""
-
-    @property
-    def log_probs(self) -> Float[Tensor, "batch depth"]:
-        """Log-probability of each decision that was taken; empty for a soft read."""
-        return log_prob_of(self.turn_logits, self.turns)
+    log_probs: Float[Tensor, "batch depth"]
+    """Log-probability of each decision that was taken; empty for a soft read."""
 
     @property
     def entropies(self) -> Float[Tensor, "batch depth"]:
@@ -112,6 +109,18 @@ class Read:
         batch, size = self.value.shape
         leaf = shortened(self.leaf.tolist())
         return f"{type(self).__name__}(batch={batch}, size={size}, leaf={leaf})"
+
+
+def _part(name: str) -> Any:
+    """A module's part, found at once: PyTorch's own way to it takes longer than an access's search for a leaf."""
+
+    def part(self: nn.Module) -> Any:
+        try:
+            return self._modules[name]
+        except KeyError:
+            raise AttributeError(f"{type(self).__name__} has no {name}") from None
+
+    return property(part)
 
 
 @known_as("ham")
@@ -132,6 +141,8 @@ class HAM(nn.Module):
         search: SEARCH, from a node and the query, [..., size + query], to the logit of going right, [..., 1].
         write: WRITE, from a leaf [..., size] and the query [..., query] to the leaf's new value [..., size].
     """
+
+    embed, join, search, write = map(_part, ("embed", "join", "search", "write"))
 
     def __init__(
         self,
@@ -234,6 +245,7 @@ class HAM(nn.Module):
         `leaves` defaults to the smallest power of two that holds all the items. Places are different leaves in
         ascending order.
         """
+        _require_no_trace()
         items = x.shape[1]
         leaves = (
             capacity_for(items if places is None else int(places.max()) + 1) if leaves is None else leaves
@@ -260,6 +272,7 @@ class HAM(nn.Module):
 
     def empty(self, batch: int, leaves: int, *, penalties: Penalties = NO_PENALTIES) -> State:
         """A memory whose leaves are all zeros."""
+        _require_no_trace()
         depth_of(leaves)
         # All nodes of a level are equal, so one of each is joined.
         example = next(self.parameters(), torch.empty(0))
@@ -310,8 +323,9 @@ class HAM(nn.Module):
             uniforms = self._uniforms(state, leaf, not self.training if greedy is None else greedy)
         elif uniforms.shape != (shape := (state.tree.shape[0], depth_of(state.leaves))):
             raise InputError(f"uniforms must have shape {shape}, got {tuple(uniforms.shape)}")
-        logits, turns, leaf, value = run("attend", reference.attend, state.tree, query, uniforms, self.search)
-        return Read(leaf, value, turns, logits)
+        call = (state.tree, query, uniforms, self.search)
+        logits, turns, leaf, value, log_probs = run("attend", reference.attend, *call)
+        return Read(leaf, value, turns, logits, log_probs)
 
     def update(
         self,
@@ -341,12 +355,21 @@ class HAM(nn.Module):
     def _uniforms(
         self, state: State, leaf: Int[Tensor, "batch"] | None, greedy: bool
     ) -> Float[Tensor, "batch depth"]:
-        shape = (state.tree.shape[0], depth_of(state.leaves))
+        tree = state.tree
         if leaf is not None:
-            return forced(leaf, state.leaves).to(state.tree.dtype)
-        if greedy:
-            return state.tree.new_full(shape, 0.5)
-        return torch.rand(shape, dtype=state.tree.dtype, device=state.tree.device)
+            return forced(leaf, state.leaves).to(tree.dtype)
+        batch, nodes, _ = tree.shape
+        shape = (batch, depth_of(nodes // 2))
+        return (
+            tree.new_full(shape, 0.5) if greedy else torch.rand(shape, dtype=tree.dtype, device=tree.device)
+        )
+
+
+def _require_no_trace() -> None:
+    if torch.jit.is_tracing():
+        raise InputError(
+            "torch.jit.trace does not follow the memory's decisions; use torch.export or torch.compile"
+        )
 
 
 def _fitting(name: str, value: Tensor, shape: tuple[int, ...]) -> Tensor:

@@ -85,7 +85,9 @@ class SoftHAM(HAM):
         probabilities, cost = self._descend(state, query, active, penalties)
         value = torch.einsum("be,bed->bd", probabilities, state.tree[:, state.leaves :])
         nothing = query.new_zeros(len(query), 0)
-        return SoftRead(probabilities.argmax(-1), value, nothing.bool(), nothing, probabilities, cost)
+        return SoftRead(
+            probabilities.argmax(-1), value, nothing.bool(), nothing, nothing, probabilities, cost
+        )
 
     def update(
         self,

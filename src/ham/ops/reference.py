@@ -21,6 +21,7 @@ from torch.autograd.function import once_differentiable
 
 from ham.core.errors import InputError
 from ham.core.tree import depth_of, leaf_of, path_to
+from ham.ops.episode import log_prob_of
 from ham.ops.forms import PLAIN_TENSORS
 
 Cost = Float[Tensor, ""] | None
@@ -86,10 +87,11 @@ def attend(
     Bool[Tensor, "batch depth"],
     Int[Tensor, "batch"],
     Float[Tensor, "batch size"],
+    Float[Tensor, "batch depth"],
 ]:
     """Descend from the root; at each node go right iff its uniform is below SEARCH's probability.
 
-    Gives the decisions' logits, the decisions, the leaf and its value.
+    Gives the decisions' logits, the decisions, the leaf and its value, and the decisions' log-probabilities.
     """
     require(uniforms.isfinite().all(), lambda: "uniforms must be finite")
     take = _take if _chained(tree, query, search) else _plain_take
@@ -104,9 +106,10 @@ def attend(
         node = 2 * node + turn
     value = take(tree, rows, node)
     if not logits:
-        return query.new_zeros(len(rows), 0), rows.new_zeros(len(rows), 0).bool(), node - 1, value
-    turned = torch.stack(turns, -1)
-    return torch.stack(logits, -1), turned, leaf_of(turned), value
+        none = query.new_zeros(len(rows), 0)
+        return none, none.bool(), node - 1, value, none
+    stacked, turned = torch.stack(logits, -1), torch.stack(turns, -1)
+    return stacked, turned, leaf_of(turned), value, log_prob_of(stacked, turned)
 
 
 def update(

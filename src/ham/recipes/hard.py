@@ -130,8 +130,9 @@ def sort4() -> Run:
 
 
 def stack() -> Run:
-    """Values on a grid below a ceiling: what a full, a half full or an empty subtree looks like is soon the same at every
-    height. Full ones of more than a few leaves are only known from memories that are partly full at first.
+    """Values on a grid below a ceiling: full, half full and empty subtrees soon look the same at every height.
+
+    Full ones of more than a few leaves occur only in memories that are partly full at first.
     """
     return Run(
         "stack",

@@ -1,7 +1,8 @@
 #include "buffers.h"
 
-#include <ATen/ops/empty.h>
+#include <ATen/EmptyTensor.h>
 #include <ATen/ops/from_blob.h>
+#include <c10/util/accumulate.h>
 
 #include <limits>
 #include <map>
@@ -18,9 +19,7 @@ constexpr size_t kKept = 6;
 
 bool fill = false;
 
-at::Tensor fresh(int64_t floats) {
-  return at::empty({floats}, at::TensorOptions().dtype(at::kFloat).device(at::kCPU));
-}
+at::Tensor fresh(at::IntArrayRef shape) { return at::detail::empty_cpu(shape, at::kFloat); }
 
 // Free buffers by their size. Whoever holds one alone may write to it, which keeps calls apart that are alive at
 // the same time. Never destroyed: tensors may outlive everything else.
@@ -61,21 +60,22 @@ Pool& pool() {
 
 }  // namespace
 
-at::Tensor buffer(int64_t floats) {
+at::Tensor buffer(at::IntArrayRef shape) {
+  int64_t floats = c10::multiply_integers(shape);
   if (fill) {
-    at::Tensor memory = fresh(floats);
+    at::Tensor memory = fresh(shape);
     std::fill_n(memory.mutable_data_ptr<float>(), floats, std::numeric_limits<float>::quiet_NaN());
     return memory;
   }
-  if (floats <= kSmall || floats > kLarge) return fresh(floats);
+  if (floats <= kSmall || floats > kLarge) return fresh(shape);
   at::Tensor memory = pool().take(floats);
   if (!memory.defined()) {
     // Durations differ from batch to batch; some room to spare serves the next one too.
-    memory = fresh(floats + floats / 4);
+    memory = fresh({floats + floats / 4});
     ham_use_huge_pages(memory.mutable_data_ptr(), static_cast<int64_t>(memory.nbytes()));
   }
   float* start = memory.mutable_data_ptr<float>();
-  return at::from_blob(start, {floats}, [memory](void*) mutable { pool().give(std::move(memory)); },
+  return at::from_blob(start, shape, [memory](void*) mutable { pool().give(std::move(memory)); },
                        at::TensorOptions().dtype(at::kFloat).device(at::kCPU));
 }
 

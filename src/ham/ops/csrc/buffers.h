@@ -6,6 +6,6 @@
 namespace ham {
 
 // Uninitialised, float32, aligned to 64 bytes.
-at::Tensor buffer(int64_t floats);
+at::Tensor buffer(at::IntArrayRef shape);
 
 }  // namespace ham

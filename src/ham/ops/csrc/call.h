@@ -9,8 +9,19 @@
 
 namespace ham {
 
+// Parameters are the caller's tensors, packed into the scratch for every call.
+struct OfTensors {
+  template <class Work>
+  static int64_t floats(const Work& work) { return work.model.packed_floats; }
+  template <class Work>
+  static void take(Work& work) { work.model.pack(work.a.parameters, work.a.scratch); }
+  template <class Work>
+  static void give_back(const Work& work, const float* gradients) { work.model.unpack(gradients, work.a.d_parameters); }
+};
+
 // `Work` is what is to be computed. It has
-//   a, model              the call's arguments and its packed parameters
+//   a, model              the call's arguments and its parameters
+//   Weights               `OfTensors`, or how else it comes by packed parameters and gives gradients back
 //   tasks(), taped()      pieces that may run side by side, and whether backward will come
 //   tape(arena, task), forward_scratch(arena), backward_scratch(arena)
 //                         memory, laid out in an arena; scratch has `spare` rows, forward's an `untaped` tape
@@ -18,6 +29,8 @@ namespace ham {
 //   forward(task, tape, scratch), backward(task, tape, scratch, gradients)
 template <class Work>
 class Call {
+  using Weights = typename Work::Weights;
+
  public:
   explicit Call(const typename Work::Arguments& arguments) : work_(arguments) {
     forward_floats_ = floats_of([&](Arena& arena) { work_.forward_scratch(arena); });
@@ -35,12 +48,12 @@ class Call {
   // Floats of tape, of forward's scratch, of backward's scratch.
   void sizes(int64_t* sizes) const {
     sizes[0] = tape_floats_;
-    sizes[1] = work_.model.packed_floats + workers_ * forward_floats_;
-    sizes[2] = work_.model.packed_floats + workers_ * backward_floats_ + work_.tasks() * gradient_floats();
+    sizes[1] = Weights::floats(work_) + workers_ * forward_floats_;
+    sizes[2] = Weights::floats(work_) + workers_ * backward_floats_ + work_.tasks() * gradient_floats();
   }
 
   void forward() {
-    work_.model.pack(work_.a.parameters, work_.a.scratch);
+    Weights::take(work_);
     Team team(workers_);
     forward(team);
   }
@@ -49,7 +62,7 @@ class Call {
   bool backward() {
     for (int64_t task = 0; task < work_.tasks(); ++task)
       if (!work_.is_intact(task, tape_of(task))) return false;
-    work_.model.pack(work_.a.parameters, work_.a.scratch);
+    Weights::take(work_);
     Team team(workers_);
     backward(team);
     return true;
@@ -58,7 +71,7 @@ class Call {
   // Both on one team, with what turns results into gradients in between.
   template <class Between>
   void forward_and_backward(const Between& between) {
-    work_.model.pack(work_.a.parameters, work_.a.scratch);
+    Weights::take(work_);
     Team team(workers_);
     forward(team);
     between();
@@ -93,7 +106,7 @@ class Call {
     // In the order of the tasks, whoever computed them: the sum does not depend on threads.
     for (int64_t task = 1; task < tasks; ++task)
       for (int64_t i = 0; i < floats; ++i) gradients[i] += gradients[task * floats + i];
-    if (tasks > 0) work_.model.unpack(gradients, work_.a.d_parameters);
+    if (tasks > 0) Weights::give_back(work_, gradients);
   }
 
   template <class LayOut>
@@ -104,7 +117,7 @@ class Call {
   }
   int64_t gradient_floats() const { return (work_.model.gradient_floats + 15) / 16 * 16; }
   float* of_worker(int64_t worker, int64_t floats) const {
-    return work_.a.scratch + work_.model.packed_floats + worker * floats;
+    return work_.a.scratch + Weights::floats(work_) + worker * floats;
   }
   Work work_;
   std::vector<int64_t> starts_;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "api.h"
+#include "call.h"
 #include "lstm.h"
 #include "parameters.h"
 
@@ -15,6 +16,7 @@ struct DecoderChunk : Chunk {
 // A task is a chunk.
 struct Decoder {
   using Arguments = HamDecoder;
+  using Weights = OfTensors;
 
   struct Tape {
     LstmTape lstm;  // its input is [symbol before | context]

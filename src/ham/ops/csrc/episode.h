@@ -6,6 +6,7 @@
 
 #include "api.h"
 #include "build.h"
+#include "call.h"
 
 namespace ham {
 
@@ -27,6 +28,7 @@ struct Penalties {
 
 struct Episode {
   using Arguments = HamEpisode;
+  using Weights = OfTensors;
 
   const HamEpisode& a;
   Model model;

@@ -78,8 +78,28 @@ struct Parameters {
       layer->w = arena.take(layer->floats());
       layer->b = layer->w + layer->out * layer->in;
       layer->wt = arena.take(layer->in * layer->out);
-      std::memset(layer->w, 0, sizeof(float) * layer->floats());
     }
+    fill(tensors);
+  }
+
+  // Weights that are packed already, in two pieces: laid out as a gradient is, and transposed.
+  void lie_in(const float* weights, const float* transposed) {
+    float *w = const_cast<float*>(weights), *wt = const_cast<float*>(transposed);
+    for (Layer* layer : layers) {
+      layer->w = w + layer->at;
+      layer->b = layer->w + layer->out * layer->in;
+      layer->wt = wt;
+      if (wt) wt += layer->in * layer->out;
+    }
+  }
+  int64_t transposed_floats() const {
+    int64_t floats = 0;
+    for (const Layer* layer : layers) floats += layer->in * layer->out;
+    return floats;
+  }
+
+  void fill(const float* const* tensors) {
+    for (Layer* layer : layers) std::memset(layer->w, 0, sizeof(float) * layer->floats());
     for (size_t i = 0; i < places.size(); ++i) {
       const Place& place = places[i];
       Layer& to = *place.layer;

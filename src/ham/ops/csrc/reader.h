@@ -2,6 +2,7 @@
 #pragma once
 
 #include "api.h"
+#include "call.h"
 #include "lstm.h"
 #include "parameters.h"
 
@@ -10,6 +11,7 @@ namespace ham {
 // A task is one direction of one chunk.
 struct Reader {
   using Arguments = HamReader;
+  using Weights = OfTensors;
   using Tape = LstmTape;
 
   struct Forward {

@@ -2,6 +2,8 @@
 
 #include "step.h"
 
+#include <cmath>
+
 #include "api.h"
 #include "call.h"
 #include "memory.h"
@@ -11,7 +13,7 @@ namespace {
 
 // The access of one chunk of lanes: its tape, then what it needs while it runs.
 struct StepTape {
-  float *nodes, *search_hidden, *leaf, *input;
+  float *nodes, *search_hidden, *log_probs, *leaf, *input;
   float *write_hidden, *mix, *pairs, *join_hidden, *made, *joined;
 
   void lay_out(Arena& arena, const Model& model, Kind kind) {
@@ -22,6 +24,7 @@ struct StepTape {
     input = arena.panels(1, shape.width + shape.query);
     nodes = arena.panels(at_attend * shape.levels, shape.width);
     search_hidden = arena.panels(at_attend * shape.levels, model.deep() ? shape.hidden : 0);
+    log_probs = arena.panels(at_attend * shape.levels, 1);
     write_hidden = arena.panels(at_update, 2 * shape.hidden);
     mix = arena.panels(at_update, 2 * shape.width);
     pairs = arena.panels(at_update * shape.levels, 2 * shape.width);
@@ -63,10 +66,23 @@ struct StepScratch {
   }
 };
 
+// Parameters are packed already, since a caller's next access has the same; so is their gradient.
+struct OfVectors {
+  template <class Work>
+  static int64_t floats(const Work&) { return 0; }
+  template <class Work>
+  static void take(Work& work) { work.model.lie_in(work.a.weights, work.a.transposed); }
+  template <class Work>
+  static void give_back(const Work& work, const float* gradients) {
+    std::copy_n(gradients, work.model.gradient_floats, work.a.d_weights);
+  }
+};
+
 // A task is a chunk; all of them have tapes of the same length.
 class Step {
  public:
   using Arguments = Access;
+  using Weights = OfVectors;
 
   const Access& a;
   Model model;
@@ -130,6 +146,10 @@ class Step {
     return lanes;
   }
 
+  bool turned_right(int64_t reached, int64_t level) const {
+    return (reached >> (model.shape.levels - 1 - level)) & 1;
+  }
+
   void attend(const Lanes& lanes, const StepTape& tape, const StepScratch& scratch) const {
     const Shape& shape = model.shape;
     Forest trees = Forest::of_examples(lanes, a.tree, a.leaves, a.width);
@@ -145,8 +165,13 @@ class Step {
     for (int64_t lane = 0; lane < lanes.active; ++lane) {
       int64_t reached = tape.leaves()[lane], row = lanes.example[lane];
       a.leaf[row] = reached - a.leaves;
-      for (int64_t level = 0; level < shape.levels; ++level)
-        a.turns[row * shape.levels + level] = (reached >> (shape.levels - 1 - level)) & 1;
+      for (int64_t level = 0; level < shape.levels; ++level) {
+        bool right = turned_right(reached, level);
+        float logit = scratch.logits[level * kLanes + lane], sure = right ? logit : -logit;
+        float log_prob = std::min(sure, 0.f) - std::log1p(std::exp(-std::abs(sure)));
+        a.turns[row * shape.levels + level] = right;
+        a.log_probs[row * shape.levels + level] = tape.log_probs[level * kLanes + lane] = log_prob;
+      }
     }
   }
 
@@ -171,9 +196,13 @@ class Step {
       lanes.gather(scratch.taken, a.d_value, 1, 0, shape.width);
       scatter<true>(rows_to_write(trees, tape.leaves()), scratch.taken, shape.width);
     }
-    if (a.d_turn_logits && shape.levels > 0) {
+    if ((a.d_turn_logits || a.d_log_probs) && shape.levels > 0) {
       const float* query = tape.input + panel_floats(shape.width);
-      lanes.gather(scratch.logits, a.d_turn_logits, 1, 0, shape.levels);
+      if (a.d_turn_logits)
+        lanes.gather(scratch.logits, a.d_turn_logits, 1, 0, shape.levels);
+      else
+        zero_panel(scratch.logits, shape.levels);
+      if (a.d_log_probs) add_log_prob_gradients(lanes, tape, scratch.logits);
       attend_backward<true>(model, trees, tape.descent(), scratch.search_first, scratch.query_half,
                             scratch.logits, scratch.gradient, nullptr);
       add_query_backward(model, model.search[0], d_query, scratch.query_half);
@@ -182,6 +211,17 @@ class Step {
       query_gradient(model, model.search[0], gradients, scratch.query_half, query, shape.query, 1);
     }
     lanes.scatter(a.d_queries, 1, 0, shape.query, d_query);
+  }
+
+  // The slope of log p is the probability of the other turn, with the sign of this one.
+  void add_log_prob_gradients(const Lanes& lanes, const StepTape& tape, float* d_logits) const {
+    int64_t levels = model.shape.levels;
+    for (int64_t lane = 0; lane < lanes.active; ++lane)
+      for (int64_t level = 0; level < levels; ++level) {
+        float other = -std::expm1(tape.log_probs[level * kLanes + lane]);
+        float slope = turned_right(tape.leaves()[lane], level) ? other : -other;
+        d_logits[level * kLanes + lane] += slope * a.d_log_probs[lanes.example[lane] * levels + level];
+      }
   }
 
   void update_back(const Lanes& lanes, const StepTape& tape, const StepScratch& scratch,
@@ -208,7 +248,16 @@ AccessSizes sizes_of(const Access& access) {
   call.sizes(sizes);
   Arena tape(nullptr);
   call.work().tape(tape, 0);
-  return {kLanes, tape.used(), sizes[1], sizes[2]};
+  const Model& model = call.work().model;
+  return {kLanes, tape.used(), sizes[1], sizes[2], model.gradient_floats, model.transposed_floats()};
+}
+void pack(const Access& access, const float* const* parameters, float* weights, float* transposed) {
+  Step step(access);
+  step.model.lie_in(weights, transposed);
+  step.model.fill(parameters);
+}
+void unpack(const Access& access, const float* d_weights, float* const* d_parameters) {
+  Step(access).model.unpack(d_weights, d_parameters);
 }
 void run_forward(const Access& access) { Call<Step>(access).forward(); }
 bool run_backward(const Access& access) { return Call<Step>(access).backward(); }

@@ -5,6 +5,8 @@ Here is what PyTorch has to know of them to trace a program: the shapes of what 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 
@@ -19,12 +21,28 @@ REFUSAL = "ham: "
 """How an error of the engine begins that is the caller's."""
 
 
+class Networks:
+    """The networks of an access by their parameters, which are packed anew when their numbers change.
+
+    Those of an attend are SEARCH's, those of an update WRITE's candidate and gate and JOIN's.
+    """
+
+    def __init__(self, tensors: list[Tensor], *, attends: bool, highway: bool = False):
+        self.tensors = tensors
+        known = torch.classes.ham.Networks(attends, highway)
+        # PyTorch makes a method anew each time it is asked for.
+        self.attend, self.update = known.attend, known.update
+
+
 def attend(
-    tree: Tensor, query: Tensor, uniforms: Tensor, search: list[Tensor]
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """One descent of every example, as `reference.attend`; SEARCH is given by its parameters."""
+    tree: Tensor, query: Tensor, uniforms: Tensor, search: list[Tensor] | Networks
+) -> Sequence[Tensor]:
+    """One descent of every example, as `reference.attend`; a program that is traced gives SEARCH's parameters."""
     try:
-        return torch.ops.ham.attend_.default(tree, query, uniforms, search)
+        if isinstance(search, Networks):
+            return search.attend(tree, query, uniforms, search.tensors)
+        packed = torch.ops.ham.pack.default(search, True, False)
+        return torch.ops.ham.attend_.default(tree, query, uniforms, *packed, hidden_width(search, 2))
     except ValueError as error:
         raise refusal(error) from None
 
@@ -34,21 +52,29 @@ def update(
     leaf: Tensor,
     query: Tensor,
     active: Tensor | None,
-    networks: list[Tensor],
+    networks: list[Tensor] | Networks,
     join: str = "rectified",
     top: float = 0.0,
     grid: int = 0,
 ) -> Tensor:
-    """One write and the joins above it, in place, as `reference.update`.
-
-    WRITE and JOIN are given by their parameters: of the candidate, the gate, and JOIN. The rest is as in `HAM`.
-    """
+    """One write and the joins above it, in place, as `reference.update`; all but the networks is as in `HAM`."""
     form = (JOINS.index(join), top, float(grid))
     try:
-        torch.ops.ham.update_.default(tree, leaf, query, active, networks, *form)
+        if isinstance(networks, Networks):
+            networks.update(tree, leaf, query, active, *form, networks.tensors)
+        else:
+            highway = join == "highway"
+            packed = torch.ops.ham.pack.default(networks, False, highway)
+            hidden = hidden_width(networks, 10 if highway else 6)
+            torch.ops.ham.update_.default(tree, leaf, query, active, *packed, hidden, *form)
     except ValueError as error:
         raise refusal(error) from None
     return tree
+
+
+def hidden_width(networks: list[Tensor], of_one_layer: int) -> int:
+    """0 where networks have one layer, which makes so many tensors."""
+    return networks[0].shape[0] if len(networks) > of_one_layer else 0
 
 
 def refusal(error: ValueError) -> ValueError:
@@ -58,27 +84,37 @@ def refusal(error: ValueError) -> ValueError:
 
 
 def register() -> None:
-    """Tell PyTorch the shapes of what the operations give; Given in csrc/binding.cpp lays them out."""
+    """Tell PyTorch the shapes of what the operations give; Call in csrc/binding.cpp lays them out."""
+
+    @torch.library.register_fake("ham::pack")
+    def _(networks, attends, highway):
+        return _packed(networks)
+
+    @torch.library.register_fake("ham::pack_forward")
+    def _(networks, attends, highway):
+        return _packed(networks)
+
+    @torch.library.register_fake("ham::pack_backward")
+    def _(gradient, attends, highway, inputs, outputs, hidden):
+        return torch.empty_like(gradient)
 
     @torch.library.register_fake("ham::attend_")
-    def _(tree, query, uniforms, search):
+    def _(tree, query, uniforms, weights, transposed, hidden):
         return _reading(tree, uniforms)
 
     @torch.library.register_fake("ham::update_")
-    def _(tree, leaf, query, active, networks, join, top, grid):
+    def _(tree, leaf, query, active, weights, transposed, hidden, join, top, grid):
         return None
 
     @torch.library.register_fake("ham::attend_forward")
-    def _(tree, query, uniforms, search, taped):
-        hidden = search[0].shape[0] if len(search) == 4 else 0
+    def _(tree, query, uniforms, weights, transposed, hidden, taped):
         inputs, width = tree.shape[2] + query.shape[1], tree.shape[2]
-        rows = 2 + inputs + uniforms.shape[1] * (width + hidden)
+        rows = 2 + inputs + uniforms.shape[1] * (width + hidden + 1)
         return *_reading(tree, uniforms), _tape(tree, rows, taped)
 
     @torch.library.register_fake("ham::update_forward")
-    def _(tree, leaf, query, active, networks, join, top, grid, taped):
+    def _(tree, leaf, query, active, weights, transposed, hidden, join, top, grid, taped):
         highway = JOINS[join] == "highway"
-        hidden = networks[0].shape[0] if len(networks) == (20 if highway else 12) else 0
         inputs, width = tree.shape[2] + query.shape[1], tree.shape[2]
         joins = 3 if highway else 1
         made = joins if highway or grid or JOINS[join] == "normalised" else 0
@@ -87,27 +123,28 @@ def register() -> None:
         return _tape(tree, rows, taped)
 
     @torch.library.register_fake("ham::attend_backward")
-    def _(d_tree, d_logits, d_value, tape, search, query):
-        return _gradients(d_tree, search, query)
+    def _(d_tree, d_logits, d_log_probs, d_value, tape, weights, query, hidden):
+        return d_tree.new_empty(d_tree.shape[0], query), torch.empty_like(weights)
 
     @torch.library.register_fake("ham::update_backward")
-    def _(d_tree, tape, active, networks, query, join, top, grid):
-        return _gradients(d_tree, networks, query)
+    def _(d_tree, tape, active, weights, query, hidden, join, top, grid):
+        return d_tree.new_empty(d_tree.shape[0], query), torch.empty_like(weights)
 
 
-def _reading(tree: Tensor, uniforms: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+def _packed(networks: list[Tensor]) -> tuple[Tensor, Tensor]:
+    matrices = sum(tensor.numel() for tensor in networks if tensor.dim() == 2)
+    return networks[0].new_empty(sum(map(Tensor.numel, networks))), networks[0].new_empty(matrices)
+
+
+def _reading(tree: Tensor, uniforms: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
     batch, levels = tree.shape[0], uniforms.shape[1]
     return (
         tree.new_empty(batch, levels),
         tree.new_empty(batch, levels, dtype=torch.bool),
         tree.new_empty(batch, dtype=torch.int64),
         tree.new_empty(batch, tree.shape[2]),
+        tree.new_empty(batch, levels),
     )
-
-
-def _gradients(d_tree: Tensor, networks: list[Tensor], query: int) -> tuple[Tensor, Tensor]:
-    weights = sum(tensor.numel() for tensor in networks)
-    return d_tree.new_empty(d_tree.shape[0], query), d_tree.new_empty(weights)
 
 
 def _tape(tree: Tensor, rows: int, taped: bool) -> Tensor:

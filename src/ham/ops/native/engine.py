@@ -5,10 +5,11 @@ Single accesses are here, since every microsecond of theirs counts; the other op
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import chain
 from operator import is_
 from typing import Any
-from weakref import WeakKeyDictionary
+from weakref import ReferenceType, ref
 
 import torch
 from torch import Tensor, nn
@@ -27,7 +28,7 @@ class NativeEngine:
     name = "native"
 
     def __init__(self) -> None:
-        self._found_whole: WeakKeyDictionary[nn.Module, _Snapshot] = WeakKeyDictionary()
+        self._known: dict[tuple[int, ...], _Known] = {}
 
     def why_absent(self) -> str:
         """Why it cannot be had; the first question may take the seconds of a build."""
@@ -51,7 +52,7 @@ class NativeEngine:
 
     def attend(self, tree: Tensor, query: Tensor, uniforms: Tensor, search: nn.Module) -> Any:
         try:
-            return accesses.attend(tree, query, uniforms, self._parameters(search))
+            return accesses.attend(tree, query, uniforms, self._networks(search))
         except Exception:
             self._look_again((search, AN_MLP))
             raise
@@ -66,9 +67,9 @@ class NativeEngine:
         join: nn.Module,
         pull: float = 0.0,
     ) -> tuple[Tensor, None]:
+        form: Any = join
         try:
-            networks = self._parameters(write) + self._parameters(join)
-            form: Any = join
+            networks = self._networks(write, join)
             tree = accesses.update(tree, leaf, query, active, networks, form.form, form.top, form.grid)
             return tree, None
         except Exception:
@@ -80,7 +81,7 @@ class NativeEngine:
             why := why_not_floats(tree=tree, query=query, uniforms=uniforms)
         ):
             return why
-        return self._why_not(search, AN_MLP)
+        return self._why_not_networks((search,), (AN_MLP,))
 
     def _why_not_update(
         self,
@@ -100,71 +101,86 @@ class NativeEngine:
             return why
         if active is not None and (why := why_not_tensor("active", active, torch.bool)):
             return why
-        return self._why_not(write, WRITE) or self._why_not(join, JOIN) or self._why_not_together(write, join)
+        return self._why_not_networks((write, join), (WRITE, JOIN)) or _why_not_grids(write, join)
 
-    def _why_not(self, module: nn.Module, expected: tuple[str, ...]) -> str:
-        """As `why_not_module`, but a module that was looked at before is only compared with what it was then."""
-        if not torch.compiler.is_compiling():
-            seen = self._found_whole.get(module)
-            if seen is not None and seen.expected is expected and seen.holds():
+    def _why_not_networks(self, modules: tuple[nn.Module, ...], expected: tuple[tuple[str, ...], ...]) -> str:
+        """As `why_not_module`, but modules that were looked at before are only compared with what they were then."""
+        compiling = torch.compiler.is_compiling()
+        if not compiling:
+            known = self._known.get(tuple(map(id, modules)))
+            if known is not None and known.holds(modules):
                 return ""
-        why = why_not_module(module, *expected) or why_not_layers(module)
-        if not why and not torch.compiler.is_compiling():
-            self._found_whole[module] = _Snapshot(module, expected)
-        return why
-
-    def _why_not_together(self, write: Any, join: Any) -> str:
-        """An update's networks are of one depth, their hidden layers of one width, their values on one grid."""
-        if torch.compiler.is_compiling():
-            widths = hidden_widths(write) | hidden_widths(join)
-        else:
-            widths = self._found_whole[write].widths | self._found_whole[join].widths
-        if len(widths) > 1:
+        for module, forms_of_it in zip(modules, expected, strict=True):
+            if why := why_not_module(module, *forms_of_it) or why_not_layers(module):
+                return why
+        if len(set().union(*map(hidden_widths, modules))) > 1:
             return "WRITE and JOIN have hidden layers of different widths"
-        return "" if write.grid == join.grid else "WRITE and JOIN round to different grids"
+        if not compiling:
+            self._remember(modules)
+        return ""
 
-    def _parameters(self, module: nn.Module) -> list[Any]:
-        """Of a module that was just looked at."""
+    def _remember(self, modules: tuple[nn.Module, ...]) -> None:
+        key = tuple(map(id, modules))
+        highway = forms.form_of(modules[-1]) == "highway join"
+        networks = accesses.Networks(tensors_of(*modules), attends=len(modules) == 1, highway=highway)
+        self._known[key] = _Known(modules, networks, lambda _: self._known.pop(key, None))
+
+    def _networks(self, *modules: nn.Module) -> accesses.Networks | list[Tensor]:
+        """Of modules that were just looked at."""
         if torch.compiler.is_compiling():
-            return list(module.parameters())
-        return self._found_whole[module].parameters
+            return tensors_of(*modules)
+        return self._known[tuple(map(id, modules))].networks
 
     def _look_again(self, *modules: tuple[nn.Module, tuple[str, ...]]) -> None:
         """After a refusal: is it one of the parameters, which were not looked at again?"""
         for module, expected in modules:
             if why := why_not_module(module, *expected):
-                self._found_whole.pop(module, None)
                 raise NotServed(why) from None
 
 
-class _Snapshot:
-    """What a module was when it was found to compute just its class's equations; quick to compare with what it is."""
+class _Known:
+    """Modules that were found to compute just their classes' equations; quick to compare with what they are now.
 
-    def __init__(self, module: nn.Module, expected: tuple[str, ...]):
-        self.expected = expected
-        self.parameters = list(module.parameters())
-        self.widths = hidden_widths(module)
-        self.parts = parts = list(module.modules())
-        self.classes = list(map(type, parts))
-        self.attributes = [part.__dict__ for part in parts]
-        self.counts = list(map(len, self.attributes))
+    It keeps what they consist of, but not themselves: it goes when one of them does.
+    """
+
+    def __init__(
+        self,
+        modules: tuple[nn.Module, ...],
+        networks: accesses.Networks,
+        forget: Callable[[ReferenceType[nn.Module]], object],
+    ):
+        self.networks = networks
+        self.alive = [ref(module, forget) for module in modules]
+        parts = [part for module in modules for part in module.modules()]
+        self.parts = [part for part in parts if part not in modules]
+        self.classes = [*map(type, modules), *map(type, self.parts)]
         kinds = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks", "_buffers")
         self.none_expected = [getattr(part, kind) for part in parts for kind in kinds]
         self.members: list[dict[str, Any]] = [
             of for part in parts for of in (part._modules, part._parameters) if of
         ]
-        self.sizes = list(map(len, self.members))
+        self.dictionaries = [part.__dict__ for part in parts] + self.members
+        self.sizes = list(map(len, self.dictionaries))
         self.those = list(chain.from_iterable(map(dict.values, self.members)))
 
-    def holds(self) -> bool:
+    def holds(self, modules: tuple[nn.Module, ...]) -> bool:
         return (
             not any(self.none_expected)
-            and not global_hooks._has_any_global_hook()
-            and list(map(type, self.parts)) == self.classes
-            and list(map(len, self.attributes)) == self.counts
-            and list(map(len, self.members)) == self.sizes
+            and [*map(type, modules), *map(type, self.parts)] == self.classes
+            and [*map(len, self.dictionaries)] == self.sizes
             and all(map(is_, chain.from_iterable(map(dict.values, self.members)), self.those))
+            and not global_hooks._has_any_global_hook()
         )
+
+
+def tensors_of(*modules: nn.Module) -> list[Tensor]:
+    """All their parameters in order, those that are tied to others as often as they are used."""
+    return [tensor for module in modules for _, tensor in module.named_parameters(remove_duplicate=False)]
+
+
+def _why_not_grids(write: Any, join: Any) -> str:
+    return "" if write.grid == join.grid else "WRITE and JOIN round to different grids"
 
 
 NATIVE = NativeEngine()
