@@ -22,7 +22,10 @@ from ham.ops.native import compiler, prebuilt
 compiler.SECONDS_TO_BUILD = 7200.0  # nobody waits for it
 prebuilt.make(pathlib.Path(sys.argv[1]))
 """
-NEEDED = re.compile(r"\(?GLIBC_2\.(\d+)\)?")
+GLIBC = re.compile(r"\bGLIBC_2\.(\d+)")
+LIBSTDCXX = re.compile(r"\bGLIBCXX_3\.4\.(\d+)")
+COMES_WITH = {24: 28, 28: 31, 29: 34, 30: 35, 32: 38, 33: 39}
+"""The newest GLIBCXX_3.4.N of systems with glibc 2.M, as the manylinux policies have it."""
 
 
 def run(*words: object, cwd: Path = ROOT) -> None:
@@ -38,12 +41,12 @@ def build(kind: str, source: Path, out: Path) -> Path:
 
 
 def oldest_glibc(folder: Path) -> int:
-    """The minor version of the oldest glibc 2 that has all that the engines call."""
-    said = [
-        subprocess.run(["objdump", "-T", file], capture_output=True, text=True, check=True).stdout
-        for file in folder.glob("*.so")
-    ]
-    return max(int(version) for text in said for version in NEEDED.findall(text))
+    """The minor version of the glibc 2 of the oldest systems that have all that the engines call."""
+    words = ["objdump", "-T", *map(str, folder.glob("*.so"))]
+    said = subprocess.run(words, capture_output=True, text=True, check=True).stdout
+    newest = max(map(int, LIBSTDCXX.findall(said)))
+    by_library = next(glibc for version, glibc in COMES_WITH.items() if newest <= version)
+    return max(by_library, *map(int, GLIBC.findall(said)))
 
 
 def compiled(engines: Path) -> None:

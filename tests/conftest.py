@@ -67,6 +67,7 @@ def untrained() -> list[Trained]:
         task = tasks.get(name)
         architecture = Architecture(
             kind="raw-ham" if task.online else "lstm+ham",
+            controller={"search": "gru", "add": "feed-forward"}.get(name, "lstm"),
             size=6 if name == "sort4" else 20,
             hidden=(20, 32)[number % 2],
             depth=1 if name == "reverse" else 2,

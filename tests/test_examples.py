@@ -1,4 +1,4 @@
-"""The documented controllers run, and learn something; emptiness is what it says."""
+"""The documented examples run, and learn something; emptiness is what it says."""
 
 import importlib.util
 from pathlib import Path
@@ -20,19 +20,26 @@ def loaded(name):
 
 @pytest.fixture(scope="module")
 def example():
-    return loaded("controllers")
+    return loaded("own_controller")
 
 
-@pytest.mark.parametrize("name", ["WithLSTM", "WithGRU", "WithFeedForward"])
-def test_a_controller_learns(engine, example, name):
-    model = getattr(example, name)(1, 1)
-    errors = example.learn(model, steps=60)
+def test_a_controller_of_ones_own_learns(engine, example):
+    errors = example.learn(example.Finder(1, 1), steps=60)
     assert sum(errors[-10:]) < sum(errors[:10]) / 2
 
 
-@pytest.mark.parametrize("name", ["WithLSTM", "WithGRU", "WithFeedForward"])
-def test_every_parameter_gets_a_gradient(engine, example, name):
-    model = getattr(example, name)(1, 1)
+def test_a_controller_of_ones_own_makes_a_whole_model(example):
+    ham.set_backend("auto")
+    model = ham.LSTMHAM(3, 2, cells=5, size=4, controller=example.Elman(4, 5))
+    asked = torch.tensor([3, 1])
+    episode = model(torch.rand(2, 4, 3), torch.tensor([4, 2]), asked, leaves=4)
+    episode.outputs.sum().backward()
+    assert episode.outputs.shape == (2, 3, 2)
+    assert model.controller.layer.weight.grad.abs().sum() > 0
+
+
+def test_every_parameter_gets_a_gradient(engine, example):
+    model = example.Finder(1, 1)
     answer, log_prob = model(torch.rand(64, 8, 1), 3)
     (answer.square().sum() + log_prob.sum()).backward()
     for parameter_name, parameter in model.named_parameters():

@@ -35,7 +35,6 @@ SMALL = {
         script.BATCHES = {"native": 4, "reference": 4}
         sys.argv = ["soak.py", "--batches", "12"]
         assert script.main() == 0""",
-    "examples/controllers.py": "script.main(steps=3)",
     "examples/emptiness.py": "script.main()",
     "examples/largest.py": """
         import numpy
@@ -47,6 +46,13 @@ SMALL = {
         task = script.Maximum()
         assert task.sample(numpy.random.default_rng(0), 2, 4, numpy.array([4, 2])).counted.any()
         print(task.solve([3, 9, 4]))""",
+    "examples/own_controller.py": "script.main(steps=3)",
+    "examples/own_estimator.py": """
+        import torch
+        returns, ran = torch.tensor([[1.0], [3.0]]), torch.ones(2, 1)
+        outcomes = script.Outcomes(returns, ran, 1, lambda: returns)
+        assert script.against_the_mean(outcomes).tolist() == [[-1.0], [1.0]]
+        print("each against the mean of both")""",
     "examples/own_transformations.py": "print(script.train(batches=2))",
 }
 NEEDS = {"benchmarks/jax_peer.py": "jax", "benchmarks/complexity.py": "matplotlib"}

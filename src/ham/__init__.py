@@ -19,6 +19,7 @@ _HOMES = {
     "InputError": "ham.core.errors",
     "LSTMHAM": "ham.models",
     "Model": "ham.models",
+    "Penalties": "ham.ops.episode",
     "RawHAM": "ham.models",
     "Read": "ham.models",
     "Run": "ham.config",
@@ -58,6 +59,7 @@ if TYPE_CHECKING:
     from ham.models import SoftHAM as SoftHAM
     from ham.models import State as State
     from ham.ops import set_backend as set_backend
+    from ham.ops.episode import Penalties as Penalties
     from ham.runs import Trained as Trained
     from ham.runs import load as load
     from ham.tasks import Task as Task

@@ -4,7 +4,10 @@ import pytest
 import torch
 from torch.nn import functional as F
 
+import ham
+from ham.core.errors import InputError
 from ham.models import HAM, State
+from ham.ops.episode import Penalties
 
 BATCH, LEAVES, FEATURES, QUERY, SIZE, STEPS = 3, 4, 3, 2, 4, 3
 
@@ -72,7 +75,12 @@ class Case:
 
     def in_place(self):
         """log-probabilities, entropies, values and the last tree from the memory under test."""
-        state = self.memory.init(self.x, self.lengths, self.leaves)
+        return self.with_pull(0.0)[0]
+
+    def with_pull(self, pull):
+        """The same, and what the pull costs."""
+        penalties = Penalties(pull)
+        state = self.memory.init(self.x, self.lengths, self.leaves, penalties=penalties)
         log_probs, entropies, values = [], [], []
         for t in range(STEPS):
             for r in range(self.reads):
@@ -80,8 +88,10 @@ class Case:
                 log_probs.append(read.log_probs)
                 entropies.append(read.entropies)
                 values.append(read.value)
-            state = self.memory.update(state, read, self.queries[t, 1], active=self.active[t])
-        return torch.stack(log_probs), torch.stack(entropies), torch.stack(values), state.tree
+            asked = {"active": self.active[t], "penalties": penalties}
+            state = self.memory.update(state, read, self.queries[t, 1], **asked)
+        found = torch.stack(log_probs), torch.stack(entropies), torch.stack(values), state.tree
+        return found, state.pull
 
     def plain(self):
         log_probs, entropies, values, trees = [], [], [], []
@@ -129,24 +139,47 @@ def test_values_and_gradients_equal_plain_autograd(engine, leaves, depth, reads)
     same(case, torch.autograd.grad(case.loss(ours), case.inputs, materialize_grads=True), gradients)
 
 
-@pytest.mark.parametrize("leaves", [1, 2, 8])
-def test_the_pull_is_that_of_half_the_squares_of_all_that_join_made(engine, leaves):
-    case, made = Case(engine, leaves=leaves), []
+@pytest.mark.parametrize("leaves", [2, 8])
+@pytest.mark.parametrize("times", [0.0, 1.0, 2.5])
+def test_the_pull_is_half_the_squares_of_all_that_join_made(leaves, times):
+    """Its gradient is there as often as the loss has its cost."""
+    ham.set_backend("reference")
+    case, made = Case(leaves=leaves), []
     with case.memory.join.register_forward_hook(lambda _module, _pair, joined: made.append(joined)):
-        plain = case.loss(case.plain()) + 0.3 / 2 * sum(joined.square().sum() for joined in made)
-    gradients = torch.autograd.grad(plain, case.inputs, materialize_grads=True)
-    case.memory.join.pull = 0.3
-    same(
-        case, torch.autograd.grad(case.loss(case.in_place()), case.inputs, materialize_grads=True), gradients
-    )
+        plain = case.loss(case.plain())
+    expected = 0.3 / 2 * sum(joined.square().sum() for joined in made)
+    gradients = torch.autograd.grad(plain + times * expected, case.inputs, materialize_grads=True)
+    found, cost = case.with_pull(0.3)
+    torch.testing.assert_close(cost, expected)
+    ours = torch.autograd.grad(case.loss(found) + times * cost, case.inputs, materialize_grads=True)
+    same(case, ours, gradients)
+
+
+def test_nothing_is_pulled_where_nothing_is_joined():
+    assert Case(leaves=1).with_pull(0.3)[1] is None
+
+
+def test_an_update_with_a_pull_is_the_references_and_says_so(caplog):
+    ham.set_backend("auto")
+    memory = HAM(FEATURES, QUERY, SIZE)
+    state, query = memory.init(torch.randn(2, 4, FEATURES)), torch.randn(2, QUERY)
+    state = memory.update(state, memory.attend(state, query), query, penalties=Penalties(pull=0.1))
+    assert state.pull is not None
+    ham.set_backend("native")
+    with pytest.raises(InputError, match="does not serve update: a pull on what JOIN makes"):
+        memory.update(state, memory.attend(state, query), query, penalties=Penalties(pull=0.1))
 
 
 def test_an_empty_memory_is_pulled_like_one_without_items(engine):
-    case = Case(engine, leaves=8)
-    case.memory.join.pull = 0.3
+    case, penalties = Case(engine, leaves=8), Penalties(pull=0.3)
     weights = list(case.memory.join.parameters())
-    trees = case.memory.empty(BATCH, 8).tree, case.memory.init(case.x, torch.zeros_like(case.lengths), 8).tree
-    same(case, *(torch.autograd.grad(case.loss([tree]), weights) for tree in trees))
+    states = (
+        case.memory.empty(BATCH, 8, penalties=penalties),
+        case.memory.init(case.x, torch.zeros_like(case.lengths), 8, penalties=penalties),
+    )
+    torch.testing.assert_close(states[0].pull, states[1].pull)
+    losses = [case.loss([state.tree]) + state.pull for state in states]
+    same(case, *(torch.autograd.grad(loss, weights) for loss in losses))
 
 
 @pytest.mark.parametrize("part", range(4))

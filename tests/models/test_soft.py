@@ -9,7 +9,7 @@ import torch
 from ham import tasks
 from ham.models import HAM, LSTMHAM, RawHAM, SoftHAM, State
 from ham.ops import entropy_of
-from ham.ops.episode import LEAST_ENTROPY
+from ham.ops.episode import LEAST_ENTROPY, Penalties
 from ham.train.flat import FlatParameters
 from ham.train.gradient import Gradient
 from ham.train.objective import Examples
@@ -114,22 +114,32 @@ def test_a_clip_bounds_what_goes_back_from_tree_to_tree():
     of_first = through(first, queries[0], whole.clamp(-limit, limit)).clamp(-limit, limit)
     right = torch.autograd.grad((first * of_first).sum(), x)[0]
 
-    def gradient():
-        state = soft.init(x)
+    def gradient(penalties):
+        state = soft.init(x, penalties=penalties)
         read_first = soft.attend(state, queries[0])
-        state = soft.update(state, read_first, queries[0])
+        state = soft.update(state, read_first, queries[0], penalties=penalties)
         return torch.autograd.grad((read_first.value + soft.attend(state, queries[1]).value).sum(), x)[0]
 
-    assert not torch.allclose(gradient(), right)
-    soft.tree_clip = limit
-    torch.testing.assert_close(gradient(), right)
+    assert not torch.allclose(gradient(Penalties()), right)
+    torch.testing.assert_close(gradient(Penalties(tree_clip=limit)), right)
 
 
-def test_training_clips_an_examples_gradient_not_the_batchs():
+def test_training_speaks_of_an_example_where_the_memory_is_told_of_a_batchs_mean():
     model = LSTMHAM(3, 2, soft=True)
-    Gradient(model, FlatParameters(model), run_with(batch=4, tree_clip=2.0))
-    assert isinstance(model.memory, SoftHAM)
-    assert model.memory.tree_clip == 0.5
+    run = run_with(batch=4, tree_clip=2.0, pull=0.4, entropy="negative")
+    told = Gradient(model, FlatParameters(model), run)._penalties(exploration=0.5)
+    assert told == Penalties(pull=0.1, exploration=0.125, entropy="negative", tree_clip=0.5)
+
+
+def test_training_leaves_nothing_on_a_module():
+    task = tasks.get("reverse")
+    model = LSTMHAM(task.features, task.bits, cells=4, size=4, hidden=4, soft=True)
+    before = [dict(vars(part)) for part in model.modules()]
+    flat = FlatParameters(model)
+    run = run_with(batch=4, tree_clip=2.0, pull=0.4)
+    examples = Examples.of(task.sample(np.random.default_rng(0), 4, 4, np.array([4, 3, 2, 4])))
+    Gradient(model, flat, run).of(examples, torch.zeros(4, 8, 0), leaves=4, reinforce=1.0, exploration=0.5)
+    assert [vars(part).keys() for part in model.modules()] == [part.keys() for part in before]
 
 
 @pytest.mark.parametrize("entropy", ["inverse", "negative"])
@@ -137,25 +147,28 @@ def test_a_decision_explores_as_often_as_it_is_come_to(entropy):
     """The gradient of the explored loss is that of the loss and of Σ reach · term, the reach being a number."""
     torch.manual_seed(0)
     soft = SoftHAM(3, 2, size=3, hidden=4)
-    soft.entropy = entropy
     state, query = soft.init(torch.randn(5, 4, 3)), torch.randn(5, 2)
     active = torch.tensor([True, True, False, True, False])
     weights = list(soft.search.parameters())
 
-    def gradient():
-        loss = soft.attend(state, query, active=active).value.square().sum()
-        return torch.autograd.grad(loss, weights, retain_graph=True)
+    def explored_by(exploration):
+        penalties = Penalties(exploration=exploration, entropy=entropy)
+        read = soft.attend(state, query, active=active, penalties=penalties)
+        cost = 0 if read.exploration is None else read.exploration
+        return cost, torch.autograd.grad(read.value.square().sum() + cost, weights, retain_graph=True)
 
-    without = gradient()
-    soft.exploration = 0.3
+    _, without = explored_by(0.0)
+    cost, found_gradient = explored_by(0.3)
     inner = torch.cat([state.tree[:, 1:4], query[:, None].expand(-1, 3, -1)], -1)
     logits = soft.search(inner).squeeze(-1)
     right = torch.sigmoid(logits[:, 0]).detach()
     reach = torch.stack([torch.ones(5), 1 - right, right], 1)
     h = entropy_of(logits)
     term = 1 / (h + LEAST_ENTROPY) if entropy == "inverse" else -h
-    explored = torch.autograd.grad((0.3 * reach * term)[active].sum(), weights)
-    for found, plain, more in zip(gradient(), without, explored, strict=True):
+    expected = (0.3 * reach * term)[active].sum()
+    torch.testing.assert_close(cost, expected.detach())
+    explored = torch.autograd.grad(expected, weights)
+    for found, plain, more in zip(found_gradient, without, explored, strict=True):
         torch.testing.assert_close(found, plain + more)
 
 
@@ -173,7 +186,6 @@ def test_training_explores_softly_as_the_epoch_says():
 
     without, with_much = of(0.0), of(0.5)
     assert not torch.allclose(without, with_much)
-    assert model.memory.exploration == 0.125, "of a batch's mean"
     torch.testing.assert_close(of(0.25), (without + with_much) / 2)
     assert torch.equal(of(0.0), without)
 

@@ -21,7 +21,7 @@ from ham.models.lstm_ham import LSTMHAM
 from ham.models.memory import HAM, forced
 from ham.models.raw_ham import RawHAM
 from ham.ops import Episode, native
-from ham.ops.episode import Order
+from ham.ops.episode import Order, Penalties
 from ham.ops.forms import parameters_of
 from ham.ops.native import calls, library
 from ham.ops.native.networks import named_parameters
@@ -44,7 +44,7 @@ class Problem:
     leaves: int
 
     def run(
-        self, backend: str, dtype=torch.float32, *, seed=0, **options
+        self, backend: str, dtype=torch.float32, *, seed=0, share=0.7, **options
     ) -> tuple[Episode, list[torch.Tensor]]:
         ham.set_backend(backend)
         model = copy.deepcopy(self.model).to(dtype)
@@ -56,6 +56,8 @@ class Problem:
         loss = (episode.outputs * torch.randn(episode.outputs.shape, generator=rng)).sum()
         loss = loss + (episode.log_probs * torch.randn(episode.turns.shape, generator=rng)).sum()
         loss = loss + (episode.entropies * torch.randn(episode.turns.shape, generator=rng)).sum()
+        for cost in (episode.pull, episode.exploration):
+            loss = loss if cost is None else loss + share * cost
         loss.backward()
         gradients = [
             torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
@@ -134,14 +136,19 @@ def test_soft_values_and_gradients_match_float64(problem, final_tree):
     assert_matches_float64(problem, final_tree)
 
 
-def assert_matches_float64(problem, final_tree):
-    right, right_gradients = problem.run("reference", torch.float64, final_tree=final_tree)
-    plain, plain_gradients = problem.run("reference", final_tree=final_tree)
-    found, gradients = problem.run("native", final_tree=final_tree)
+def assert_matches_float64(problem, final_tree, share=0.7, **penalties):
+    """`share`: how much of what penalties cost is in the loss."""
+    options = {"final_tree": final_tree, "share": share, "penalties": Penalties(**penalties)}
+    right, right_gradients = problem.run("reference", torch.float64, **options)
+    plain, plain_gradients = problem.run("reference", **options)
+    found, gradients = problem.run("native", **options)
     assert torch.equal(found.turns, right.turns)
     assert torch.equal(found.leaves, right.leaves)
     assert (found.tree is not None) == final_tree
     values = ["outputs", "turn_logits", "log_probs", "entropies", "queries"] + ["tree"] * final_tree
+    for name in ("pull", "exploration"):
+        assert (getattr(found, name) is None) == (getattr(right, name) is None)
+        values += [name] * (getattr(found, name) is not None)
     of = [[getattr(episode, name) for name in values] for episode in (found, plain, right)]
     assert_as_good(*of, values)
     names = [name for name, _ in problem.model.named_parameters()]
@@ -149,25 +156,21 @@ def assert_matches_float64(problem, final_tree):
 
 
 @settings(max_examples=15)
-@given(problems(decisions=("forced", "soft")), st.sampled_from([1e-3, 1.0]))
-def test_a_pull_matches_float64(problem, pull):
-    problem.model.memory.join.pull = pull
-    assert_matches_float64(problem, final_tree=False)
+@given(problems(decisions=("forced", "soft")), st.sampled_from([1e-3, 1.0]), st.booleans())
+def test_a_pull_matches_float64(problem, pull, final_tree):
+    assert_matches_float64(problem, final_tree, pull=pull)
 
 
 @settings(max_examples=15)
 @given(problems(decisions=("soft",)), st.sampled_from([1e-3, 0.1]), st.sampled_from([0.0, 0.1]))
 def test_a_clipped_tree_matches_float64(problem, clip, pull):
-    problem.model.memory.tree_clip = clip
-    problem.model.memory.join.pull = pull
-    assert_matches_float64(problem, final_tree=False)
+    assert_matches_float64(problem, final_tree=False, tree_clip=clip, pull=pull)
 
 
 @settings(max_examples=15)
 @given(problems(decisions=("soft",)), st.sampled_from([1e-3, 0.1]), st.sampled_from(["inverse", "negative"]))
 def test_soft_exploration_matches_float64(problem, exploration, entropy):
-    problem.model.memory.exploration, problem.model.memory.entropy = exploration, entropy
-    assert_matches_float64(problem, final_tree=False)
+    assert_matches_float64(problem, final_tree=False, exploration=exploration, entropy=entropy)
 
 
 @settings(max_examples=15)
@@ -448,9 +451,7 @@ class TestRefusals:
             timesteps=3,
             every=1,
             soft=False,
-            tree_clip=0.0,
-            exploration=0.0,
-            entropy="inverse",
+            penalties=Penalties(),
         )
         for name, change in changes.items():
             arguments[name] = change(arguments[name])
@@ -481,9 +482,9 @@ class TestRefusals:
             ("uniforms", lambda x: x * torch.inf, "uniforms must be finite"),
             ("every", lambda x: 0, "every must be at least 1"),
             ("soft", lambda x: True, "soft attention decides nothing: uniforms must be None"),
-            ("tree_clip", lambda x: 1.0, "tree_clip is for soft attention, got 1.0 without it"),
-            ("exploration", lambda x: 1.0, "exploration is for soft attention, got 1.0 without it"),
-            ("exploration", lambda x: -1.0, "exploration is for soft attention, got -1.0 without it"),
+            ("penalties", lambda x: Penalties(tree_clip=1.0), "tree_clip is for soft attention"),
+            ("penalties", lambda x: Penalties(exploration=1.0), "exploration is for soft attention"),
+            ("penalties", lambda x: Penalties(pull=-1.0), "pull must be finite and not negative, got -1.0"),
             (
                 "parameters",
                 lambda x: without(x, "output.bias"),

@@ -14,7 +14,7 @@ import ham
 from ham.core.errors import InputError
 from ham.models import HAM, LSTMHAM, RawHAM
 from ham.models.memory import forced
-from ham.models.model import Start
+from ham.models.model import Beforehand, Start
 from ham.ops import native
 
 pytestmark = pytest.mark.skipif(not native.available(), reason=native.why_not() or "available")
@@ -57,6 +57,13 @@ def bounded_problems(
     else:
         model = RawHAM(features, bits, **options)
         rows = longest
+        if not soft:
+            kinds = draw(st.integers(0, 4))
+            given_to_model["beforehand"] = Beforehand(
+                torch.rand(kinds, 2, features),
+                torch.randint(1, 3, (kinds,)),
+                torch.randint(0, leaves + 1, (kinds,)).sort().values,
+            )
     for parameter in model.parameters():
         if parameter.dim() == 1:
             torch.nn.init.normal_(parameter, std=0.5)
@@ -67,7 +74,7 @@ def bounded_problems(
 
 
 class PlacedProblem(Problem):
-    """A problem with `places` and `start`."""
+    """A problem with `places` and `start`, or with `beforehand`."""
 
     def __init__(self, *parts):
         *own, self.given = parts
@@ -77,6 +84,9 @@ class PlacedProblem(Problem):
         placed = dict(self.given)
         if "start" in placed:
             placed["start"] = Start(*(part.to(dtype) for part in placed["start"]))
+        if "beforehand" in placed:
+            rows, done, ends = placed["beforehand"]
+            placed["beforehand"] = Beforehand(rows.to(dtype), done, ends)
         return super().run(backend, dtype, **placed, **options)
 
 
@@ -116,8 +126,7 @@ def test_values_on_a_grid_match_float64(problem, final_tree):
 @settings(max_examples=10)
 @given(bounded_problems(st.sampled_from(BOUNDS)), st.sampled_from([1e-3, 1.0]))
 def test_a_pull_on_bounded_values_matches_float64(problem, pull):
-    problem.model.memory.join.pull = pull
-    assert_matches_float64(problem, final_tree=False)
+    assert_matches_float64(problem, final_tree=False, share=1.0, pull=pull)
 
 
 @pytest.mark.parametrize("batch", [1, 3, 18])

@@ -21,7 +21,7 @@ from ham.models import HAM, LSTMHAM, AttentiveDecoder, EncoderDecoder, RawHAM
 from ham.models.memory import State, forced
 from ham.models.recurrent import read_rows
 from ham.ops import native, reference, table
-from ham.ops.episode import Order
+from ham.ops.episode import Order, Penalties
 from ham.ops.native import steps, training
 from ham.ops.native.networks import named_parameters, sizes_of_model, starts_of
 from hostile import cases
@@ -128,9 +128,12 @@ def episodes(draw):
         "timesteps": time,
         "every": every,
         "soft": soft,
-        "tree_clip": draw(st.sampled_from([0.0, 0.1])) if soft else 0.0,
-        "exploration": draw(st.sampled_from([0.0, 0.1])) if soft else 0.0,
-        "entropy": draw(st.sampled_from(["inverse", "negative"])),
+        "penalties": Penalties(
+            pull=draw(st.sampled_from([0.0, 0.1])),
+            exploration=draw(st.sampled_from([0.0, 0.1])) if soft else 0.0,
+            entropy=draw(st.sampled_from(["inverse", "negative"])),
+            tree_clip=draw(st.sampled_from([0.0, 0.1])) if soft else 0.0,
+        ),
         "keep": draw(st.booleans()),
         "final_tree": draw(st.booleans()),
     }
@@ -199,7 +202,7 @@ def test_single_accesses(drawn):
                 found = table.run("attend", reference.attend, *call)[0]
             else:
                 call = (given["tree"], given["leaf"], given["query"], given["active"])
-                found = table.run("update", reference.update, *call, memory.write, memory.join)
+                found = table.run("update", reference.update, *call, memory.write, memory.join)[0]
     except REFUSALS:
         return
     ham.set_backend("reference")

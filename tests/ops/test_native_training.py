@@ -20,10 +20,12 @@ from ham.config import Architecture
 from ham.core.errors import InputError
 from ham.models.memory import forced
 from ham.ops import Episode, native
+from ham.ops.episode import PARTS
 from ham.ops.native import steps
 from ham.ops.native import training as native_training
 from ham.ops.native.library import loaded, structures
 from ham.ops.native.networks import sizes_of_model, starts_of
+from ham.ops.native.structures import TERMS
 from ham.tasks import Bits
 from ham.train.adam import Adam
 from ham.train.flat import FlatParameters
@@ -113,7 +115,8 @@ class Case:
         gradients = [leaf.grad.double() for leaf in leaves]
         if self.run.objective.baseline == "learned":
             gradients.append(torch.cat([head.weight.grad[0], head.bias.grad]).double())
-        return [float(terms.loss.detach()), terms.cross_entropy, terms.entropy, terms.wrong], gradients
+        parts = [float(terms.parts.get(part, torch.zeros(())).detach()) for part in PARTS]
+        return [*parts, terms.entropy, terms.wrong], gradients
 
     def native(self):
         """The same by the engine; what it must not read is NaN."""
@@ -138,7 +141,7 @@ class Case:
             "d_outputs": torch.full_like(self.outputs, torch.nan),
             "d_turn_logits": torch.full_like(self.turn_logits, torch.nan),
             "d_head": torch.full_like(self.head, torch.nan),
-            "terms": torch.full((4,), torch.nan, dtype=torch.float64),
+            "terms": torch.full((len(TERMS),), torch.nan, dtype=torch.float64),
         }
         for name, tensor in given.items():
             setattr(call, name, tensor.data_ptr())
@@ -205,10 +208,11 @@ def test_a_whole_gradient_is_that_of_the_definition(task, baseline, leaves, batc
     right, right_gradient = cost_and_gradient(*problem, "reference", torch.float64)
     plain, plain_gradient = cost_and_gradient(*problem, "reference")
     found, gradient = cost_and_gradient(*problem, "native")
-    for name in ("loss", "cross_entropy", "entropy", "norm"):
-        want = getattr(right, name)
-        allowed = 2 * abs(getattr(plain, name) - want) + 1e-5 * (1 + abs(want))
-        assert abs(getattr(found, name) - want) <= allowed, name
+    assert (right.parts["pull"] > 0) == (pull > 0)
+    of_all = [{**cost.parts, **vars(cost), "loss": cost.loss} for cost in (right, plain, found)]
+    for name in ("loss", *PARTS, "entropy", "norm"):
+        want, by_torch, got = (cost[name] for cost in of_all)
+        assert abs(got - want) <= 2 * abs(by_torch - want) + 1e-5 * (1 + abs(want)), name
     assert found.wrong == right.wrong
     scale = right_gradient.abs().max()
     error, plain_error = ((g - right_gradient).abs().max() for g in (gradient, plain_gradient))

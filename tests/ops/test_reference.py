@@ -12,7 +12,7 @@ from ham.ops import reference, table
 @pytest.mark.parametrize("leaves", [1, 2, 8])
 def test_build_puts_every_node_where_the_heap_says(leaves):
     values = torch.arange(1.0, leaves + 1).reshape(1, leaves, 1)
-    tree = reference.build(values, lambda both: both.sum(-1, keepdim=True))
+    tree, _ = reference.build(values, lambda both: both.sum(-1, keepdim=True))
     assert tree.shape == (1, 2 * leaves, 1)
     assert tree[0, 0] == 0
     assert torch.equal(tree[:, leaves:], values)
@@ -21,7 +21,7 @@ def test_build_puts_every_node_where_the_heap_says(leaves):
 
 
 def test_build_keeps_left_and_right_apart():
-    tree = reference.build(torch.tensor([[[1.0], [2.0]]]), lambda both: both[..., :1] - 10 * both[..., 1:])
+    tree, _ = reference.build(torch.tensor([[[1.0], [2.0]]]), lambda both: both[..., :1] - 10 * both[..., 1:])
     assert tree[0, 1, 0] == 1 - 10 * 2
 
 

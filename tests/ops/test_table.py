@@ -98,7 +98,10 @@ def test_a_second_engine_is_one_more_entry(monkeypatch):
 
 def test_every_operation_of_the_engine_is_in_the_table():
     from ham.ops.native.engine import NATIVE
+    from ham.ops.native.operations import OPERATIONS
 
+    assert table.OPERATIONS.keys() == {"attend", "update", *OPERATIONS}
     for operation in table.OPERATIONS:
         assert callable(getattr(NATIVE, operation))
-        assert callable(getattr(NATIVE, f"_why_not_{operation}"))
+    with pytest.raises(AttributeError, match="no operation 'nothing'"):
+        NATIVE.nothing()

@@ -3,7 +3,16 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ham.train.estimators import discounted_returns, leave_one_out, normalised
+from ham.core.errors import InputError
+from ham.train import estimators
+from ham.train.estimators import (
+    Estimate,
+    Outcomes,
+    discounted_returns,
+    estimated,
+    leave_one_out,
+    normalised,
+)
 
 
 def test_discounted_returns_by_hand():
@@ -55,3 +64,57 @@ def test_normalised_by_hand():
     torch.testing.assert_close(result[:, 0], torch.tensor([3 / root, 4 / root]))
     assert result[0, 1].item() == -1
     assert result[:, 2:].tolist() == [[0.0, 0.0], [0.0, 0.0]]
+
+
+RETURNS = torch.tensor([[1.0, 2.0], [3.0, 0.0], [5.0, 4.0], [7.0, 0.0]])
+RAN = torch.tensor([[1.0, 1.0], [1.0, 0.0], [1.0, 1.0], [1.0, 0.0]])
+
+
+def outcomes():
+    return Outcomes(RETURNS, RAN, 2, lambda: torch.full_like(RETURNS, 2.0, requires_grad=True))
+
+
+@pytest.mark.parametrize(
+    ("name", "advantages", "loss"),
+    [
+        ("none", RETURNS.tolist(), None),
+        ("leave-one-out", [[-2.0, 2.0], [2.0, -2.0], [-2.0, 4.0], [2.0, -4.0]], None),
+        # Errors 1, 0, 1, 3, 2 and 5, of those that ran.
+        ("learned", (RETURNS - 2).tolist(), (1 + 0 + 1 + 9 + 4 + 25) / 6),
+    ],
+)
+def test_every_estimator_by_hand(name, advantages, loss):
+    found = estimated(estimators.get(name), outcomes())
+    assert found.advantages.tolist() == advantages
+    assert not found.advantages.requires_grad
+    assert (found.loss is None) if loss is None else (found.loss.item() == pytest.approx(loss))
+
+
+def test_an_estimator_is_entered_by_name_once(monkeypatch):
+    monkeypatch.setattr(estimators, "_known", dict(estimators._known))
+
+    @estimators.estimator("halved")
+    def halved(outcomes):
+        return Estimate(outcomes.returns / 2)
+
+    assert estimators.get("halved") is halved
+    with pytest.raises(InputError, match="two estimators are named 'halved'"):
+        estimators.estimator("halved")(halved)
+
+
+def test_what_is_no_estimator_is_refused(tmp_path):
+    with pytest.raises(
+        InputError, match="no baseline is named 'mean'; there are learned, leave-one-out, none"
+    ):
+        estimators.get("mean")
+    with pytest.raises(InputError, match=r"every timestep, \(4, 2\), got \(4,\)"):
+        estimated(lambda outcomes: outcomes.returns[:, 0], outcomes())
+    with pytest.raises(InputError, match=r"every timestep, \(4, 2\), got NoneType"):
+        estimated(lambda outcomes: None, outcomes())
+    own = tmp_path / "own.py"
+    own.write_text("def mine(outcomes):\n    return outcomes.returns\nother = 3\n")
+    assert estimators.from_file(f"{own}:mine")(outcomes()) is RETURNS
+    with pytest.raises(InputError, match=r"own.py has no function other"):
+        estimators.from_file(f"{own}:other")
+    with pytest.raises(InputError, match=r"there is no file absent.py to take the baseline mine from"):
+        estimators.from_file("absent.py:mine")

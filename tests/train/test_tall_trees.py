@@ -104,7 +104,9 @@ def bounded(task, **settings):
     model = Architecture("raw-ham" if online else "lstm+ham", cells=4, size=4, hidden=4, top=2.0)
     changes = {"data.start": 4, "data.leaves": 8, "data.tallest": 32}
     changes |= {"main.tall": 0.5, "main.hard": 0.3, "end.tall": 0.3, "end.hard": 0.6}
-    if not online:
+    if online:
+        changes |= {"main.stocked": 0.3, "end.stocked": 0.4}
+    else:
         changes |= {"model.cell_bound": 2.0, "main.anywhere": 0.3, "end.anywhere": 0.7}
     return changed(run_with(task, model, seed=5, **SETTINGS), changes | settings)
 

@@ -40,6 +40,7 @@ def evaluate(
         examples: questions for each size.
         seed: of the questions; by default a new one each time, which is printed.
     """
+    from ham.runs import find
     from ham.use.evaluate import chosen_seed
     from ham.use.evaluate import evaluate as measured
 
@@ -52,6 +53,8 @@ def evaluate(
         "examples": examples,
         "seed": chosen_seed(seed),
     }
+    for name in models:
+        find(name)  # a name that is nobody's is told before an engine is built for it
     engine.announce()
     rows = [{"model": name, **row} for name in models for row in measured(name, task=task, **asked)]
     shared = {key: rows[0][key] for key in ("model", "task", "seed") if len({row[key] for row in rows}) == 1}

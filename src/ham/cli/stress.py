@@ -34,9 +34,11 @@ def stress(
         examples: questions of each family for each size.
         seed: of the questions; by default a new one each time, which is printed.
     """
+    from ham.runs import find
     from ham.use.stress import stress as stressed
 
     engine.prepare(backend, threads)
+    find(model)
     engine.announce()
     rows = stressed(model, task=task, leaves=leaves, examples=examples, seed=seed)
     about = {name: rows[0][name] for name in ("task", "seed")}

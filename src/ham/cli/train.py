@@ -12,6 +12,7 @@ from tyro.conf import Positional, Suppress, arg
 from ham import recipes, tasks
 from ham.cli.arguments import HELP, HELP_ALL, Backend, Switch, optional, parse, together
 from ham.config import Architecture, Data, Objective, Optimiser, Options, Phase, Run, Schedule, format_1
+from ham.core import own
 from ham.core.errors import InputError
 from ham.core.text import shell_word
 from ham.tasks import Practice
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from ham.runs import Trained
 
 COMMAND = "ham train"
+BASELINE = "--objective.baseline"
 COMPONENTS = ("model", "data", "objective", "optimiser", "schedule", "main", "end")
 COMMON = {
     "model.kind", "model.cells", "model.size", "model.hidden",
@@ -83,6 +85,8 @@ class Resumed:
     execution: Annotated[Execution, together()]
     task: Annotated[str | None, optional("FILE.PY:CLASS")] = None
     """Of a run whose task is in a file, where that is; runs that file's code."""
+    baseline: Annotated[str | None, optional("FILE.PY:FUNCTION")] = None
+    """Of a run whose objective.baseline is in a file, where that is; runs that file's code."""
     epochs: Annotated[int | None, arg(name="schedule.epochs", metavar="INT", help_behavior_hint="")] = None
     """Go on for longer, to so many epochs in all; even with a run that has ended."""
 
@@ -91,7 +95,7 @@ def train(argv: list[str]) -> int:
     """Start or resume a run and follow it to its end."""
     if any(word.partition("=")[0] == "--resume" for word in argv):
         resumed = _resumed(argv)
-        return _follow(None, resumed.resume, resumed.execution, resumed.task, resumed.epochs)
+        return _follow(None, resumed.resume, resumed.execution, resumed)
     _refuse_first_names(argv)
     start = _defaults(argv)
     new = _new(start, argv)
@@ -172,6 +176,7 @@ def _recipe(argv: list[str]) -> Run:
     task = argv[0] if argv and not argv[0].startswith("-") else None
     if name := _value_of("--recipe", argv):
         run = recipes.read(name)
+        own.named(run.objective.baseline, _value_of(BASELINE, argv), name, "baseline", f"{BASELINE} ")
         return replace(run, task=tasks.named(run.task, task, name, flag=f"{COMMAND} "))
     if task:
         return recipes.for_task(task)
@@ -195,31 +200,43 @@ def _canonical(task: str) -> str:
     return task if ".py:" in task else tasks.get(task).name
 
 
-def _follow(
-    run: Run | None,
-    folder: Path,
-    execution: Execution,
-    task: str | None = None,
-    epochs: int | None = None,
-) -> int:
+def _follow(run: Run | None, folder: Path, execution: Execution, resumed: Resumed | None = None) -> int:
     """Train a new run in a folder, or without one the run that is there."""
     from ham.cli import engine
-    from ham.train import start
+    from ham.train import estimators, start
 
     engine.prepare(execution.backend, execution.threads)
     try:
-        if run is None:
-            trained = start.resume(folder, epochs=epochs, task=task, tensorboard=execution.tensorboard)
+        if resumed is not None:
+            trained = start.resume(
+                folder,
+                epochs=resumed.epochs,
+                task=resumed.task,
+                baseline=resumed.baseline,
+                tensorboard=execution.tensorboard,
+            )
         else:
-            trained = start.train(run, out=folder, tensorboard=execution.tensorboard)
+            assert run is not None
+            # Who named the file on the command line, or in a recipe they were asked about, runs its code.
+            named = run.objective.baseline
+            estimator = estimators.from_file(named) if own.is_own(named) else None
+            trained = start.train(run, out=folder, estimator=estimator, tensorboard=execution.tensorboard)
     except KeyboardInterrupt:
-        again = f"{COMMAND} --resume {shell_word(folder)}{_own(task if run is None else run.task)}"
+        task, baseline = (resumed.task, resumed.baseline) if resumed else _named(run)
+        again = f"{COMMAND} --resume {shell_word(folder)}{_own(task)}"
+        again += f" --baseline {shell_word(baseline)}" if baseline and own.is_own(baseline) else ""
         print(f"ham: stopped; continue with: {again}", file=sys.stderr)
         return 130
     print(_summary(trained, folder))
     if execution.evaluate:
         _evaluate(trained)
     return 0
+
+
+def _named(run: Run | None) -> tuple[str, str]:
+    """Its task and baseline, which may be somebody's own."""
+    assert run is not None
+    return run.task, run.objective.baseline
 
 
 def _summary(trained: Trained, path: Path) -> str:

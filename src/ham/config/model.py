@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from ham.config.checks import LARGEST, require, require_finite, require_in_range
+from ham.models.controllers import CONTROLLERS, ControllerName, require_bound_fits
+from ham.models.joins import JOINS, JoinForm
 from ham.models.kinds import KINDS, Kind, KindName
 
 if TYPE_CHECKING:
@@ -34,8 +36,10 @@ class Architecture:
     kind: KindName = "lstm+ham"
     """lstm+ham, raw-ham (for data structures), both with soft attention (dham, raw-dham), or a baseline: lstm,
     lstm+a (with attention)."""
+    controller: ControllerName = "lstm"
+    """What drives the memory: the paper's lstm, gru, or feed-forward, which has no state."""
     cells: int = 20
-    """Size l of the LSTM."""
+    """Size l of the LSTM, or of another controller's state."""
     size: int = 20
     """Width d of a value in the memory."""
     hidden: int = 20
@@ -44,7 +48,7 @@ class Architecture:
     """Layers of the memory's networks, 1 or 2."""
     every: int = 1
     """Memory accesses per output symbol (η); a task may fix it."""
-    join: Literal["rectified", "normalised", "highway"] = "rectified"
+    join: JoinForm = "rectified"
     """JOIN as the paper has it; divided by its root mean square; or one that copies up what it does not change."""
     top: float = 0.0
     """Ceiling of what EMBED and a rectified JOIN give, at least 1; 0 is none."""
@@ -56,6 +60,12 @@ class Architecture:
 
     def __post_init__(self) -> None:
         require(self.kind in KINDS, f"no model is of kind {self.kind!r}; there are {', '.join(KINDS)}")
+        require(
+            self.controller in CONTROLLERS,
+            f"no controller is named {self.controller!r}; there are {', '.join(CONTROLLERS)}",
+        )
+        require(self.join in JOINS, f"no JOIN is of form {self.join!r}; there are {', '.join(JOINS)}")
+        require_bound_fits(self.controller, self.cell_bound)
         require_in_range(self, "cells", "size", "hidden", "every")
         require(self.depth in (1, 2), f"depth must be 1 or 2, got {self.depth}")
         require_finite(self)
@@ -64,7 +74,7 @@ class Architecture:
             0 <= self.grid <= LARGEST["grid"] and not self.grid & (self.grid - 1),
             f"grid must be 0 or a power of two up to {LARGEST['grid']:,}, got {self.grid}",
         )
-        for name in ("join", "top", "grid", "cell_bound"):
+        for name in ("controller", "join", "top", "grid", "cell_bound"):
             require(
                 name in self.traits.settings or getattr(self, name) == getattr(Architecture, name),
                 f"model.{name} is not for {self.kind}",

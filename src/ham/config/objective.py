@@ -16,8 +16,9 @@ class Objective:
     """What REINFORCE maximises: output bits that are right, or their log-probability."""
     discount: float = 0.9
     """Discount γ of later rewards, per timestep."""
-    baseline: Literal["learned", "leave-one-out", "none"] = "learned"
-    """What returns are compared with; leave-one-out needs several runs of each input."""
+    baseline: str = "learned"
+    """What returns are compared with: learned, leave-one-out (of several runs of each input), none, or an estimator of
+    one's own, file.py:function, which runs that file's code."""
     normalise: bool = True
     """Divide advantages by their root mean square at each timestep."""
     entropy: Literal["inverse", "negative"] = "inverse"

@@ -72,6 +72,10 @@ class Run:
                 not phase.anywhere or self.model.cell_bound > 0,
                 f"{name}.anywhere needs a bound to start anywhere inside (model.cell_bound)",
             )
+            require(
+                not phase.stocked or self.model.kind == "raw-ham",
+                f"{name}.stocked is for a memory that begins empty (model.kind raw-ham), not {self.model.kind}",
+            )
         largest = max(self.data.leaves, self.data.tallest)
         require(
             self.model.size * largest <= LARGEST_MEMORY,

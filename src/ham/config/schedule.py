@@ -72,9 +72,14 @@ class Phase:
     """Share of inputs for which the LSTM starts anywhere inside `model.cell_bound` instead of at zero."""
     hard: float = 0.0
     """Share of batches that are drawn from the task's hard cases, those that may be practised."""
+    stocked: float = 0.0
+    """Share of batches whose memory is partly full at first: ranges of its leaves are as PUSH, or PUSH and POP, left
+    one. A tall tree then has full subtrees of every height, which so few operations could never fill."""
 
     def __post_init__(self) -> None:
-        require_shares(self, "tall", "anywhere", "hard", "learning_rate_decay", "exploration_decay")
+        require_shares(
+            self, "tall", "anywhere", "hard", "stocked", "learning_rate_decay", "exploration_decay"
+        )
         require_finite(self)
 
 

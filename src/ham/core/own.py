@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import sys
+import traceback
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,12 @@ def from_file(name: str, what: str) -> Any:
     assert spec is not None
     assert spec.loader is not None
     module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
+    try:
+        spec.loader.exec_module(module)
+    except InputError:
+        raise
+    except Exception as error:
+        raise InputError(_what_is_wrong(path, error)) from error
     return getattr(module, attribute, None)
 
 
@@ -38,3 +44,13 @@ def named(in_file: str, given: str | None, where: object, what: str, flag: str) 
             f"if you trust it, give the {what} too ({flag}{shell_word(in_file)})"
         )
     return given or in_file
+
+
+def _what_is_wrong(path: str, error: Exception) -> str:
+    """Where in a file of somebody's own it could not be read or run, and why."""
+    if isinstance(error, SyntaxError):
+        return f"{path}, line {error.lineno}: {error.msg}"
+    places = traceback.extract_tb(error.__traceback__)
+    here = [place.lineno for place in places if Path(place.filename) == Path(path).absolute()]
+    line = f", line {here[-1]}" if here else ""
+    return f"{path}{line}: {type(error).__name__}: {error}"

@@ -11,6 +11,7 @@ _HOMES = {
     "LSTMHAM": "lstm_ham",
     "MLP": "transformations",
     "AttentiveDecoder": "attentive_decoder",
+    "Beforehand": "model",
     "EncoderDecoder": "encoder_decoder",
     "Model": "model",
     "RawHAM": "raw_ham",
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from ham.models.encoder_decoder import EncoderDecoder
     from ham.models.lstm_ham import LSTMHAM
     from ham.models.memory import HAM, Read, State, forced
-    from ham.models.model import Model, Start
+    from ham.models.model import Beforehand, Model, Start
     from ham.models.raw_ham import RawHAM
     from ham.models.soft import SoftHAM, SoftRead
     from ham.models.transformations import MLP, Rectified, Write
@@ -46,6 +47,7 @@ __all__ = [
     "LSTMHAM",
     "MLP",
     "AttentiveDecoder",
+    "Beforehand",
     "EncoderDecoder",
     "Model",
     "RawHAM",

@@ -69,7 +69,7 @@ _ENCODER_DECODER = "ham.models.encoder_decoder:EncoderDecoder"
 _ATTENTIVE = "ham.models.attentive_decoder:AttentiveDecoder"
 _LSTM_HAM, _RAW_HAM = "ham.models.lstm_ham:LSTMHAM", "ham.models.raw_ham:RawHAM"
 _MEMORY = ("size", "hidden", "depth", "join", "top", "grid")
-_CONTROLLER = ("cells", "cell_bound", "every")
+_CONTROLLER = ("controller", "cells", "cell_bound", "every")
 
 _ALL = [
     Kind("lstm", _ENCODER_DECODER, ("cells",), suffix="-lstm", tables=(1,)),

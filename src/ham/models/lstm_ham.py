@@ -1,45 +1,21 @@
-"""LSTM+HAM: an LSTM controller whose hidden state is the query (the paper's figures 1 to 5)."""
+"""LSTM+HAM: a controller, the paper's is an LSTM, whose state is the query (the paper's figures 1 to 5)."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from typing import Any
 
-import torch
 from torch import nn
-from torch.nn import functional as F
 
 from ham.core.errors import InputError
 from ham.core.tree import depth_of
+from ham.models.controllers import controller_of
 from ham.models.memory import HAM
 from ham.models.model import Model, Recorder, Start, room_for
 from ham.models.soft import SoftHAM
 from ham.ops import Episode, run
-from ham.ops.episode import Networks, Order
+from ham.ops.episode import NO_PENALTIES, Networks, Order, Penalties
 from ham.ops.forms import known_as
-
-
-@known_as("lstm cell")
-class BoundedLSTMCell(nn.LSTMCell):
-    """An LSTM's step whose cells are clipped to [−bound, bound]; with bound 0 it is PyTorch's."""
-
-    def __init__(self, inputs: int, cells: int, *, bound: float = 0.0):
-        super().__init__(inputs, cells)
-        if not 0 <= bound < math.inf:
-            raise InputError(f"cell_bound must be finite and not negative, got {bound}")
-        self.bound = bound
-
-    def forward(self, inputs, state=None):
-        if not self.bound:
-            return super().forward(inputs, state)
-        h, c = state or (inputs.new_zeros(len(inputs), self.hidden_size),) * 2
-        i, f, g, o = (
-            F.linear(inputs, self.weight_ih, self.bias_ih) + F.linear(h, self.weight_hh, self.bias_hh)
-        ).chunk(4, -1)
-        c = torch.sigmoid(f) * c + torch.sigmoid(i) * torch.tanh(g)
-        c = c.clamp(-self.bound, self.bound)
-        return torch.sigmoid(o) * torch.tanh(c), c
 
 
 @known_as("lstm+ham")
@@ -48,11 +24,12 @@ class LSTMHAM(Model):
 
     Args:
         features, bits: widths of an input row and of an output symbol.
-        cells: size l of the LSTM controller.
+        cells: size l of the controller's state.
         size: width d of the memory's values.
         every: memory accesses per output symbol (η).
         soft: attend softly (DHAM); the parameters are the same.
-        cell_bound: the LSTM's cells are clipped to [−cell_bound, cell_bound]; 0 is no bound.
+        controller: one of `ham.models.controllers`, or any module that keeps their contract.
+        cell_bound: an LSTM's cells are clipped to [−cell_bound, cell_bound]; 0 is no bound.
         bounds: `join`, `top` and `grid`, as in `HAM`.
     """
 
@@ -67,20 +44,22 @@ class LSTMHAM(Model):
         depth: int = 2,
         every: int = 1,
         soft: bool = False,
+        controller: str | nn.Module = "lstm",
         cell_bound: float = 0.0,
         **bounds: Any,
     ):
         super().__init__()
         memory = SoftHAM if soft else HAM
         self.memory = memory(features, cells, size, hidden=hidden, depth=depth, **bounds)
-        self.controller = BoundedLSTMCell(size, cells, bound=cell_bound)
+        self.controller = (
+            controller_of(controller, size, cells, bound=cell_bound)
+            if isinstance(controller, str)
+            else controller
+        )
         self.output = nn.Linear(cells, bits)
         self.baseline = nn.Linear(cells, 1)
         self.every = every
         self.soft = soft
-        with torch.no_grad():
-            # Remember by default (Jozefowicz et al., 2015).
-            self.controller.bias_ih[cells : 2 * cells] = 1
 
     def decisions(self, leaves):
         return 0 if self.soft else depth_of(leaves)
@@ -105,12 +84,15 @@ class LSTMHAM(Model):
         symbols=None,
         places=None,
         start: Start | None = None,
+        penalties: Penalties = NO_PENALTIES,
     ) -> Episode:
         """As `Model.forward`.
 
         `places` are the leaves of the input rows, the same for all examples, in ascending order; `start` is what
-        the controller starts from instead of zeros.
+        the controller starts from instead of zeros. What `penalties` cost is in the episode, for the loss.
         """
+        if start is not None and not isinstance(self.controller, nn.LSTMCell):
+            raise InputError(f"start is for an LSTM controller, not for {type(self.controller).__name__}")
         timesteps = room_for(asked, symbols) * self.every
         durations = asked * self.every
         order = Order(
@@ -125,27 +107,32 @@ class LSTMHAM(Model):
             final_tree=final_tree,
             places=places,
             start=start,
+            penalties=penalties,
         )
         return run("episode", self._step_by_step, self.networks(), order, self.engine_options())
 
     def engine_options(self):
-        return {**self.memory.episode_options(), "cell_bound": self.controller.bound}
+        return {**self.memory.episode_options(), "cell_bound": getattr(self.controller, "bound", 0.0)}
 
     def _step_by_step(self, networks: Networks, order: Order, options: Mapping[str, Any]) -> Episode:
         inputs, uniforms, durations = order.inputs, order.uniforms, order.durations
-        state = self.memory.init(inputs, order.lengths, order.leaves, order.places)
-        zeros = inputs.new_zeros(len(inputs), self.controller.hidden_size)
-        h, c = order.start or (zeros, zeros)
+        penalties = order.penalties
+        state = self.memory.init(inputs, order.lengths, order.leaves, order.places, penalties=penalties)
+        driver: Any = self.controller
+        drive = order.start or driver.first(inputs)
         # Nothing but the final tree knows of an example's last update.
         updates = durations if order.final_tree else durations - 1
         record = Recorder(durations)
         for t in range(order.timesteps):
-            sampled = None if uniforms is None else uniforms[:, t]
-            read = self.memory.attend(state, h, uniforms=sampled, greedy=True, active=t < durations)
+            sampled, query = None if uniforms is None else uniforms[:, t], drive[0]
+            read = self.memory.attend(
+                state, query, uniforms=sampled, greedy=True, active=t < durations, penalties=penalties
+            )
             record.reads.append(read)
-            record.queries.append(h)
-            h, c = self.controller(read.value, (h, c))
+            record.queries.append(query)
+            drive = driver(read.value, drive)
+            query = drive[0]
             if (t + 1) % self.every == 0:
-                record.outputs.append(self.output(h))
-            state = self.memory.update(state, read, h, active=t < updates)
-        return record.episode(self.every, state.tree if order.final_tree else None)
+                record.outputs.append(self.output(query))
+            state = self.memory.update(state, read, query, active=t < updates, penalties=penalties)
+        return record.episode(self.every, state.tree if order.final_tree else None, state.pull)

@@ -21,8 +21,10 @@ from ham.core.errors import InputError
 from ham.core.rows import shortened
 from ham.core.tree import capacity_for, depth_of, turns_to
 from ham.models import hub
-from ham.models.transformations import MLP, Join, JoinForm, Rectified, Write, join_of
+from ham.models.joins import JoinForm, join_of
+from ham.models.transformations import MLP, Rectified, Write
 from ham.ops import entropy_of, log_prob_of, reference, run
+from ham.ops.episode import NO_PENALTIES, Penalties, Stock
 from ham.ops.forms import form_of, known_as
 from ham.ops.reference import require
 
@@ -38,6 +40,8 @@ class State:
 
     tree: Float[Tensor, "batch nodes size"]
     """Values by heap number: the root in row 1, leaf i of n in row n + i, row 0 unused."""
+    pull: Float[Tensor, ""] | None = None
+    """What the pull on all that JOIN has made so far costs, if there is one: a part of the loss."""
     spent: bool = False
 
     @property
@@ -47,7 +51,7 @@ class State:
 
     def clone(self) -> State:
         """A copy that can be updated on its own."""
-        return State(self.tree.clone())
+        return State(self.tree.clone(), self.pull)
 
     def detach(self) -> State:
         """The same content without its history: gradients end here, and what led to it is let go."""
@@ -211,7 +215,6 @@ class HAM(nn.Module):
         # Raw HAM has nothing to embed.
         ceiling = getattr(self, "embed", join)
         return {
-            "pull": getattr(join, "pull", 0.0),
             "join": getattr(join, "form", "rectified"),
             "top": getattr(ceiling, "top", 0.0),
             "grid": getattr(join, "grid", 0),
@@ -223,6 +226,8 @@ class HAM(nn.Module):
         lengths: Int[Tensor, "batch"] | None = None,
         leaves: int | None = None,
         places: Int[Tensor, "items"] | None = None,
+        *,
+        penalties: Penalties = NO_PENALTIES,
     ) -> State:
         """A memory that holds EMBED(x) in its first leaves, or in those at `places`, and zeros in the others.
 
@@ -251,21 +256,35 @@ class HAM(nn.Module):
             values = nn.functional.pad(values, (0, 0, 0, leaves - items))
         else:
             values = values.new_zeros(len(x), leaves, self.size).index_copy(1, places, values)
-        return State(reference.build(values, self.join))
+        return State(*reference.build(values, self.join, penalties.pull))
 
-    def empty(self, batch: int, leaves: int) -> State:
+    def empty(self, batch: int, leaves: int, *, penalties: Penalties = NO_PENALTIES) -> State:
         """A memory whose leaves are all zeros."""
         depth_of(leaves)
         # All nodes of a level are equal, so one of each is joined.
         example = next(self.parameters(), torch.empty(0))
         value = example.new_zeros(batch, 1, self.size)
-        levels = [value.expand(-1, leaves, -1)]
+        levels, pull = [value.expand(-1, leaves, -1)], None
         while (width := levels[-1].shape[1]) > 1:
-            # A penalty counts each of them.
-            times = {"times": width // 2} if isinstance(self.join, Join) else {}
-            value = self.join(torch.cat([value, value], -1), **times)
+            # The pull counts each of them.
+            value, cost = reference.pulled(
+                self.join(torch.cat([value, value], -1)), penalties.pull * (width // 2)
+            )
+            pull = reference.total(pull, cost)
             levels.append(value.expand(-1, width // 2, -1))
-        return State(torch.cat([torch.zeros_like(value), *reversed(levels)], 1))
+        return State(torch.cat([torch.zeros_like(value), *reversed(levels)], 1), pull)
+
+    def stocked(self, batch: int, leaves: int, stock: Stock, *, penalties: Penalties = NO_PENALTIES) -> State:
+        """A memory whose first leaves hold what the stock says; the others are zeros."""
+        require(
+            ((stock.ends >= 0) & (stock.ends <= leaves)).all() & (stock.ends.diff() >= 0).all(),
+            lambda: (
+                f"the ends of a stock must lie in 0 … {leaves} in ascending order, got {stock.ends.tolist()}"
+            ),
+        )
+        kinds = torch.searchsorted(stock.ends, torch.arange(leaves, device=stock.ends.device), right=True)
+        values = torch.cat([stock.values, stock.values.new_zeros(1, self.size)])[kinds]
+        return State(*reference.build(values.expand(batch, -1, -1), self.join, penalties.pull))
 
     def attend(
         self,
@@ -276,14 +295,17 @@ class HAM(nn.Module):
         leaf: Int[Tensor, "batch"] | None = None,
         greedy: bool | None = None,
         active: Bool[Tensor, "batch"] | None = None,
+        penalties: Penalties = NO_PENALTIES,
     ) -> Read:
         """Descend from the root to a leaf, guided by the query.
 
         Decisions are sampled in training mode and greedy in evaluation mode, unless `greedy`
         says otherwise; `uniforms` gives the random numbers to sample with; `leaf` forces the way.
-        `active` says who takes part, which matters to `SoftHAM.exploration` alone.
+        `active` says who takes part, which matters to the exploration of `SoftHAM` alone.
         """
         self._check(state, query)
+        if penalties.of_soft:
+            raise InputError(f"{penalties.of_soft} is for soft attention")
         if uniforms is None:
             uniforms = self._uniforms(state, leaf, not self.training if greedy is None else greedy)
         elif uniforms.shape != (shape := (state.tree.shape[0], depth_of(state.leaves))):
@@ -298,6 +320,7 @@ class HAM(nn.Module):
         query: Float[Tensor, "batch query"],
         *,
         active: Bool[Tensor, "batch"] | None = None,
+        penalties: Penalties = NO_PENALTIES,
     ) -> State:
         """Write to the leaf that was read and rejoin the nodes above it; `active` says who writes."""
         self._check(state, query)
@@ -305,10 +328,10 @@ class HAM(nn.Module):
             raise InputError(
                 f"active must be bool of shape ({len(query)},), got {active.dtype} {tuple(active.shape)}"
             )
-        call = (state.tree, read.leaf, query, active, self.write, self.join)
-        tree = run("update", reference.update, *call)
+        call = (state.tree, read.leaf, query, active, self.write, self.join, penalties.pull)
+        tree, pull = run("update", reference.update, *call)
         state.spent = True
-        return State(tree)
+        return State(tree, reference.total(state.pull, pull))
 
     def _check(self, state: State, query: Tensor) -> None:
         state._require_unspent()

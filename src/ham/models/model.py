@@ -14,7 +14,7 @@ from ham.core.errors import InputError
 from ham.models.memory import Read
 from ham.ops import Episode
 from ham.ops.episode import Networks
-from ham.ops.reference import require
+from ham.ops.reference import require, total
 
 
 class Start(NamedTuple):
@@ -22,6 +22,17 @@ class Start(NamedTuple):
 
     state: Float[Tensor, "batch cells"]
     cell: Float[Tensor, "batch cells"]
+
+
+class Beforehand(NamedTuple):
+    """What was done to the leaves of a memory before the first timestep, range by range; nothing to those behind."""
+
+    rows: Float[Tensor, "kinds 2 features"]
+    """The operations that a leaf of the range has seen."""
+    done: Int[Tensor, "kinds"]
+    """How many of them, 1 or 2."""
+    ends: Int[Tensor, "kinds"]
+    """Where the ranges end, ascending."""
 
 
 class Model(nn.Module, ABC):
@@ -91,7 +102,7 @@ class Recorder:
         self.queries: list[Tensor] = []
         self.outputs: list[Tensor] = []
 
-    def episode(self, every: int, tree: Tensor | None) -> Episode:
+    def episode(self, every: int, tree: Tensor | None, pull: Tensor | None) -> Episode:
         time = torch.arange(len(self.reads), device=self.durations.device)
         ran = time < self.durations[:, None]
         gave = ran[:, every - 1 :: every]
@@ -102,4 +113,6 @@ class Recorder:
             leaves=torch.stack([read.leaf for read in self.reads], 1).where(ran, -1),
             queries=torch.stack(self.queries, 1).detach() * ran[..., None],
             tree=tree,
+            pull=pull,
+            exploration=total(*(getattr(read, "exploration", None) for read in self.reads)),
         )

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
+import torch
 from torch import nn
 
 from ham.core.tree import depth_of
 from ham.models.memory import HAM
-from ham.models.model import Model, Recorder, room_for
+from ham.models.model import Beforehand, Model, Recorder, room_for
 from ham.models.soft import SoftHAM
 from ham.models.transformations import MLP
 from ham.ops import Episode, run
-from ham.ops.episode import Networks, Order
+from ham.ops.episode import NO_PENALTIES, Networks, Order, Penalties, Stock
 from ham.ops.forms import known_as
 
 
@@ -63,26 +65,50 @@ class RawHAM(Model):
         keep=True,
         final_tree=False,
         symbols=None,
+        penalties: Penalties = NO_PENALTIES,
+        beforehand=None,
     ) -> Episode:
         timesteps = room_for(asked, symbols)
-        order = Order(inputs, None, asked, uniforms, leaves, timesteps, keep=keep, final_tree=final_tree)
+        order = Order(
+            inputs,
+            None,
+            asked,
+            uniforms,
+            leaves,
+            timesteps,
+            keep=keep,
+            final_tree=final_tree,
+            penalties=penalties,
+            stock=self.stock_after(beforehand) if beforehand else None,
+        )
         return run("episode", self._step_by_step, self.networks(), order, self.engine_options())
+
+    def stock_after(self, beforehand: Beforehand) -> Stock:
+        """What the leaves hold after all that was done to them; no gradient goes back through it."""
+        rows, done, ends = beforehand
+        with torch.no_grad():
+            once = self.memory.write(rows.new_zeros(len(rows), self.memory.size), rows[:, 0])
+            twice = self.memory.write(once, rows[:, 1])
+        return Stock(torch.where(done[:, None] > 1, twice, once), ends)
 
     def engine_options(self):
         return self.memory.episode_options()
 
     def _step_by_step(self, networks: Networks, order: Order, options: Mapping[str, Any]) -> Episode:
-        inputs, asked = order.inputs, order.durations
-        state = self.memory.empty(len(inputs), order.leaves)
+        inputs, asked, penalties = order.inputs, order.durations, order.penalties
+        begin = self.memory.empty if order.stock is None else partial(self.memory.stocked, stock=order.stock)
+        state = begin(len(inputs), order.leaves, penalties=penalties)
         # Nothing but the final tree knows of an example's last update.
         updates = asked if order.final_tree else asked - 1
         record = Recorder(asked)
         for t in range(order.timesteps):
             x = inputs[:, t]
             sampled = None if order.uniforms is None else order.uniforms[:, t]
-            read = self.memory.attend(state, x, uniforms=sampled, greedy=True, active=t < asked)
+            read = self.memory.attend(
+                state, x, uniforms=sampled, greedy=True, active=t < asked, penalties=penalties
+            )
             record.reads.append(read)
             record.queries.append(x)
             record.outputs.append(self.output(read.value))
-            state = self.memory.update(state, read, x, active=t < updates)
-        return record.episode(1, state.tree if order.final_tree else None)
+            state = self.memory.update(state, read, x, active=t < updates, penalties=penalties)
+        return record.episode(1, state.tree if order.final_tree else None, state.pull)

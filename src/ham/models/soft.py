@@ -6,9 +6,7 @@ weights trained soft can be run hard and the other way round.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import torch
@@ -18,9 +16,8 @@ from torch import Tensor
 from ham.core.errors import InputError
 from ham.core.tree import depth_of
 from ham.models.memory import HAM, Read, State
-from ham.models.transformations import Join
 from ham.ops import reference
-from ham.ops.episode import Entropy, entropy_of, exploration_of
+from ham.ops.episode import NO_PENALTIES, Penalties, entropy_of, exploration_of
 from ham.ops.forms import known_as
 
 
@@ -29,67 +26,66 @@ class SoftRead(Read):
     """A read of the whole memory: `leaf` is the likeliest one, and nothing was decided."""
 
     probabilities: Float[Tensor, "batch leaves"]
+    exploration: Float[Tensor, ""] | None = None
+    """What the exploration terms of this access cost, if there are any: a part of the loss."""
 
 
 @known_as("soft ham")
 class SoftHAM(HAM):
-    """HAM that attends to all leaves at once, each with the probability that HAM would access it.
-
-    Every timestep rewrites the whole tree, so a gradient that goes back from tree to tree can grow each time.
-    `tree_clip` bounds every component of it, at every timestep; 0 lets it grow.
-
-    Nothing is sampled, and yet a probability that has come near 0 or 1 stays there, right or wrong: its gradient has
-    vanished. `exploration` is the weight of an exploration term of the kind `entropy` in the loss, for every decision
-    as often as HAM would come to it.
-    """
-
-    tree_clip: float = 0.0
-    exploration: float = 0.0
-    entropy: Entropy = "inverse"
+    """HAM that attends to all leaves at once, each with the probability that HAM would access it."""
 
     def episode_options(self) -> dict[str, Any]:
-        return {
-            **super().episode_options(),
-            "soft": True,
-            "tree_clip": self.tree_clip,
-            "exploration": self.exploration,
-            "entropy": self.entropy,
-        }
+        return {**super().episode_options(), "soft": True}
 
-    def init(self, x, lengths=None, leaves=None, places=None) -> State:
-        return self._clipped(super().init(x, lengths, leaves, places))
+    def init(self, x, lengths=None, leaves=None, places=None, *, penalties=NO_PENALTIES) -> State:
+        return _clipped(super().init(x, lengths, leaves, places, penalties=penalties), penalties)
 
-    def empty(self, batch: int, leaves: int) -> State:
-        return self._clipped(super().empty(batch, leaves))
+    def empty(self, batch: int, leaves: int, *, penalties: Penalties = NO_PENALTIES) -> State:
+        return _clipped(super().empty(batch, leaves, penalties=penalties), penalties)
 
     def leaf_probabilities(
+        self, state: State, query: Float[Tensor, "batch query"]
+    ) -> Float[Tensor, "batch leaves"]:
+        """p(e): the product of the probabilities of all turns on the way to e."""
+        return self._descend(state, query, None, NO_PENALTIES)[0]
+
+    def _descend(
         self,
         state: State,
         query: Float[Tensor, "batch query"],
-        *,
-        active: Bool[Tensor, "batch"] | None = None,
-    ) -> Float[Tensor, "batch leaves"]:
-        """p(e): the product of the probabilities of all turns on the way to e."""
+        active: Bool[Tensor, "batch"] | None,
+        penalties: Penalties,
+    ) -> tuple[Float[Tensor, "batch leaves"], Float[Tensor, ""] | None]:
+        """The probabilities of all leaves, and what the exploration terms of all turns cost."""
         inner = state.tree[:, 1 : state.leaves]
         queries = query[:, None].expand(-1, inner.shape[1], -1)
         logits = self.search(torch.cat([inner, queries], -1)).squeeze(-1)
-        right = torch.sigmoid(logits)
-        levels = [torch.ones_like(query[:, :1])]
-        for level in range(depth_of(state.leaves)):
-            p = right[:, (1 << level) - 1 : (2 << level) - 1]
-            levels.append(torch.stack([levels[-1] * (1 - p), levels[-1] * p], -1).flatten(1))
-        *above, leaves = levels
-        if self.exploration and logits.requires_grad and above:
-            weight = self.exploration * torch.cat(above, 1).detach()
-            self._explore(logits, weight if active is None else weight * active[:, None])
-        return leaves
+        cost = None
+        if penalties.exploration and state.leaves > 1:
+            with torch.no_grad():
+                weight = penalties.exploration * torch.cat(
+                    _levels(torch.sigmoid(logits), state.leaves)[:-1], 1
+                )
+                weight = weight if active is None else weight * active[:, None]
+            logits, cost = _Explore.apply(logits, weight, penalties.entropy)
+        return _levels(torch.sigmoid(logits), state.leaves)[-1], cost
 
-    def attend(self, state, query, *, uniforms=None, leaf=None, greedy=None, active=None) -> SoftRead:
+    def attend(
+        self,
+        state,
+        query,
+        *,
+        uniforms=None,
+        leaf=None,
+        greedy=None,
+        active=None,
+        penalties: Penalties = NO_PENALTIES,
+    ) -> SoftRead:
         """Read Σ p(e)·h_e; the ways to choose a leaf do not apply."""
-        probabilities = self.leaf_probabilities(state, query, active=active)
+        probabilities, cost = self._descend(state, query, active, penalties)
         value = torch.einsum("be,bed->bd", probabilities, state.tree[:, state.leaves :])
         nothing = query.new_zeros(len(query), 0)
-        return SoftRead(probabilities.argmax(-1), value, nothing.bool(), nothing, probabilities)
+        return SoftRead(probabilities.argmax(-1), value, nothing.bool(), nothing, probabilities, cost)
 
     def update(
         self,
@@ -98,6 +94,7 @@ class SoftHAM(HAM):
         query: Float[Tensor, "batch query"],
         *,
         active: Bool[Tensor, "batch"] | None = None,
+        penalties: Penalties = NO_PENALTIES,
     ) -> State:
         """Write to every leaf in proportion to p(e) and rejoin the whole tree."""
         self._check(state, query)
@@ -107,25 +104,50 @@ class SoftHAM(HAM):
             )
         old = state.tree[:, state.leaves :]
         p = read.probabilities[..., None]
-        join: Callable[[Tensor], Tensor] = self.join
+        pull: float | Tensor = penalties.pull
         if active is not None:
             taking_part = active[:, None, None].to(p.dtype)
             p = p * taking_part
-            if isinstance(join, Join):
-                join = partial(join, times=taking_part)
+            pull = pull and pull * taking_part
         queries = query[:, None].expand(-1, state.leaves, -1)
         written = p * self.write(old, queries) + (1 - p) * old
-        return self._clipped(State(reference.build(written, join)))
+        tree, cost = reference.build(written, self.join, pull)
+        return _clipped(State(tree, reference.total(state.pull, cost)), penalties)
 
-    def _explore(self, logits: Float[Tensor, "batch inner"], weight: Float[Tensor, "batch inner"]) -> None:
-        """Let the gradient of weighted exploration terms join that of the logits."""
+
+def _levels(right: Float[Tensor, "batch inner"], leaves: int) -> list[Tensor]:
+    """The probability of coming to each node, level by level, from that of going right at each inner one."""
+    levels = [right.new_ones(len(right), 1)]
+    for level in range(depth_of(leaves)):
+        p = right[:, (1 << level) - 1 : (2 << level) - 1]
+        levels.append(torch.stack([levels[-1] * (1 - p), levels[-1] * p], -1).flatten(1))
+    return levels
+
+
+def _clipped(state: State, penalties: Penalties) -> State:
+    """The state, whose tree's gradient has no component beyond what the penalties say."""
+    if (most := penalties.tree_clip) and state.tree.requires_grad:
+        state.tree.register_hook(lambda gradient: gradient.clamp(-most, most))
+    return state
+
+
+class _Explore(torch.autograd.Function):
+    """Logits that go through, and what their weighted exploration terms cost; the gradients of both meet here."""
+
+    @staticmethod
+    def forward(ctx, logits, weight, entropy):
+        ctx.set_materialize_grads(False)
         with torch.enable_grad():
             alone = logits.detach().requires_grad_()
-            terms = exploration_of(entropy_of(alone), self.entropy)
+            terms = exploration_of(entropy_of(alone), entropy)
         (pull,) = torch.autograd.grad(terms, alone, weight)
-        logits.register_hook(lambda gradient: gradient + pull)
+        ctx.save_for_backward(pull)
+        return logits.view_as(logits), (weight * terms.detach()).sum()
 
-    def _clipped(self, state: State) -> State:
-        if self.tree_clip and state.tree.requires_grad:
-            state.tree.register_hook(lambda gradient: gradient.clamp(-self.tree_clip, self.tree_clip))
-        return state
+    @staticmethod
+    def backward(ctx, gradient, d_cost):
+        if d_cost is None:
+            return gradient, None, None
+        (pull,) = ctx.saved_tensors
+        pull = pull * d_cost
+        return pull if gradient is None else gradient + pull, None, None

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import math
-from typing import Literal, get_args
 
 import torch
 from jaxtyping import Float
@@ -12,9 +11,6 @@ from torch import Tensor, nn
 
 from ham.core.errors import InputError
 from ham.ops.forms import known_as
-
-JoinForm = Literal["rectified", "normalised", "highway"]
-"""JOIN as the paper has it, divided by its root mean square, or one that copies up what it does not change."""
 
 LEAST_MEAN_SQUARE = 1e-5
 """Added to the mean square of what JOIN made before it is divided by the root."""
@@ -60,24 +56,14 @@ class Rectified(MLP):
 
 
 class Join(nn.Module):
-    """What every form of JOIN has: a pull, and a grid.
+    """What every form of JOIN has: its name in `ham.models.joins`, a ceiling, a grid.
 
-    In training `pull`·h²/2 is added to the loss for every value h that JOIN makes. Values that stay small stay where
-    they are from level to level, so a taller tree looks like those trained on.
+    All are built with both; one whose values cannot grow has no use for the ceiling.
     """
 
-    form: JoinForm
-    pull: float = 0.0
+    form: str
     top: float = 0.0
     grid: int = 0
-
-    def pulled(
-        self, joined: Float[Tensor, "*batch size"], times: int | Tensor
-    ) -> Float[Tensor, "*batch size"]:
-        """`times`: how often the pull of the result counts, for all or for each of the batch."""
-        if self.pull and torch.is_grad_enabled():
-            joined = _Pull.apply(joined, self.pull * times)
-        return joined
 
 
 @known_as("rectified join")
@@ -86,11 +72,6 @@ class RectifiedJoin(Rectified, Join):
 
     form = "rectified"
 
-    def forward(
-        self, inputs: Float[Tensor, "*batch inputs"], times: int | Tensor = 1
-    ) -> Float[Tensor, "*batch outputs"]:
-        return self.pulled(super().forward(inputs), times)
-
 
 @known_as("normalised join")
 class NormalisedJoin(MLP, Join):
@@ -98,16 +79,16 @@ class NormalisedJoin(MLP, Join):
 
     form = "normalised"
 
-    def __init__(self, inputs: int, outputs: int, *, hidden: int, depth: int, grid: int = 0):
+    def __init__(
+        self, inputs: int, outputs: int, *, hidden: int, depth: int, top: float = 0.0, grid: int = 0
+    ):
         super().__init__(inputs, outputs, hidden=hidden, depth=depth)
         self.grid = checked_grid(grid)
 
-    def forward(
-        self, inputs: Float[Tensor, "*batch inputs"], times: int | Tensor = 1
-    ) -> Float[Tensor, "*batch outputs"]:
+    def forward(self, inputs: Float[Tensor, "*batch inputs"]) -> Float[Tensor, "*batch outputs"]:
         made = torch.relu(super().forward(inputs))
         scale = (made.square().mean(-1, keepdim=True) + LEAST_MEAN_SQUARE).rsqrt()
-        return self.pulled(on_grid(made * scale, self.grid), times)
+        return on_grid(made * scale, self.grid)
 
 
 @known_as("highway join")
@@ -116,46 +97,20 @@ class HighwayJoin(Join):
 
     form = "highway"
 
-    def __init__(self, inputs: int, outputs: int, *, hidden: int, depth: int, grid: int = 0):
+    def __init__(
+        self, inputs: int, outputs: int, *, hidden: int, depth: int, top: float = 0.0, grid: int = 0
+    ):
         super().__init__()
         self.candidate = MLP(inputs, outputs, hidden=hidden, depth=depth)
         self.gate = MLP(inputs, outputs, hidden=hidden, depth=depth)
         self.side = MLP(inputs, outputs, hidden=hidden, depth=depth)
         self.grid = checked_grid(grid)
 
-    def forward(
-        self, inputs: Float[Tensor, "*batch inputs"], times: int | Tensor = 1
-    ) -> Float[Tensor, "*batch outputs"]:
+    def forward(self, inputs: Float[Tensor, "*batch inputs"]) -> Float[Tensor, "*batch outputs"]:
         left, right = inputs.chunk(2, -1)
         t, s = torch.sigmoid(self.gate(inputs)), torch.sigmoid(self.side(inputs))
         joined = t * torch.sigmoid(self.candidate(inputs)) + (1 - t) * (s * left + (1 - s) * right)
-        return self.pulled(on_grid(joined, self.grid), times)
-
-
-def join_of(form: JoinForm, size: int, *, hidden: int, depth: int, top: float, grid: int) -> Join:
-    """JOIN in one of its forms."""
-    widths = (2 * size, size)
-    match form:
-        case "rectified":
-            return RectifiedJoin(*widths, hidden=hidden, depth=depth, top=top, grid=grid)
-        case "normalised":
-            return NormalisedJoin(*widths, hidden=hidden, depth=depth, grid=grid)
-        case "highway":
-            return HighwayJoin(*widths, hidden=hidden, depth=depth, grid=grid)
-    raise InputError(f"JOIN must be one of {', '.join(get_args(JoinForm))}, got {form!r}")
-
-
-class _Pull(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx, value, weight):
-        ctx.save_for_backward(value)
-        ctx.weight = weight
-        return value.view_as(value)
-
-    @staticmethod
-    def backward(ctx, gradient):
-        (value,) = ctx.saved_tensors
-        return gradient + ctx.weight * value, None
+        return on_grid(joined, self.grid)
 
 
 @known_as("write")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import isfinite
 from typing import Literal, NamedTuple
 
 import torch
@@ -10,12 +11,50 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from ham.core.errors import InputError
+
 Entropy = Literal["inverse", "negative"]
 """The exploration term of a decision: 1/H, which grows without bound as it gets sure, or the usual −H."""
+
+PARTS = ("cross_entropy", "baseline", "reinforce", "exploration", "pull")
+"""Of the loss of a batch, which is their sum."""
 
 LEAST_ENTROPY = 1e-3
 """Added to H in α/H. A decision saturated to p = 0 or 1 has H = 0; with this its pull back stays
 finite (at most α/(4·LEAST_ENTROPY) on the logit) and vanishes only when it is beyond float32's doubt."""
+
+
+@dataclass(frozen=True)
+class Penalties:
+    """What is asked of a memory in training beyond its outputs. What it costs is part of the loss: who gives
+    penalties adds what the run says they cost.
+    """
+
+    pull: float = 0.0
+    """Weight of h²/2, for every value h that JOIN makes: what stays small stays where it is from level to level, so
+    a taller tree looks like those trained on."""
+    exploration: float = 0.0
+    """Soft attention: weight of the exploration term of every turn, as often as HAM would come to it. Nothing is
+    sampled, and yet a probability that has come near 0 or 1 stays there, since its gradient has vanished."""
+    entropy: Entropy = "inverse"
+    """The kind of that term."""
+    tree_clip: float = 0.0
+    """Soft attention: the largest component of the gradient of a tree, at every timestep; 0 is any. Every timestep
+    rewrites the whole tree, so a gradient that goes back from tree to tree can grow each time. It costs nothing."""
+
+    def __post_init__(self) -> None:
+        for name in ("pull", "exploration", "tree_clip"):
+            value = getattr(self, name)
+            if not (isfinite(value) and value >= 0):
+                raise InputError(f"{name} must be finite and not negative, got {value}")
+
+    @property
+    def of_soft(self) -> str:
+        """The first of those that soft attention alone has, if any is asked for."""
+        return "exploration" if self.exploration else "tree_clip" if self.tree_clip else ""
+
+
+NO_PENALTIES = Penalties()
 
 
 class Networks(NamedTuple):
@@ -42,6 +81,14 @@ class Decoding(NamedTuple):
     output: nn.Module
 
 
+class Stock(NamedTuple):
+    """What the first leaves hold at first, in ranges; the others are zeros. The same in all examples."""
+
+    values: Float[Tensor, "kinds size"]
+    ends: Int[Tensor, "kinds"]
+    """Ascending: the leaves from one end to the next hold one of the values."""
+
+
 class Order(NamedTuple):
     """What an episode is to do."""
 
@@ -65,6 +112,9 @@ class Order(NamedTuple):
     """The leaves of the rows, ascending; by default the first ones."""
     start: tuple[Float[Tensor, "batch cells"], Float[Tensor, "batch cells"]] | None = None
     """What the controller starts from; by default zeros."""
+    penalties: Penalties = NO_PENALTIES
+    stock: Stock | None = None
+    """What a memory without EMBED holds at first; by default nothing."""
 
 
 @dataclass(frozen=True)
@@ -87,6 +137,10 @@ class Episode:
     """What guided each descent, without gradient: the learned baseline's input."""
     tree: Float[Tensor, "batch nodes size"] | None = None
     """The memory after the last timestep, if it was asked for."""
+    pull: Float[Tensor, ""] | None = None
+    """What the pull on JOIN's values costs, if there is one."""
+    exploration: Float[Tensor, ""] | None = None
+    """What the exploration terms of soft attention cost, if there are any."""
 
     @property
     def log_probs(self) -> Float[Tensor, "batch time depth"]:

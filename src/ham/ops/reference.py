@@ -23,16 +23,57 @@ from ham.core.errors import InputError
 from ham.core.tree import depth_of, leaf_of, path_to
 from ham.ops.forms import PLAIN_TENSORS
 
+Cost = Float[Tensor, ""] | None
+"""What a penalty adds to the loss; None where there is none."""
+
 
 def build(
-    leaves: Float[Tensor, "batch leaves size"], join: Callable[[Tensor], Tensor]
-) -> Float[Tensor, "batch nodes size"]:
-    """The whole tree over given leaves: every inner node is JOIN of its children."""
-    levels = [leaves]
+    leaves: Float[Tensor, "batch leaves size"],
+    join: Callable[[Tensor], Tensor],
+    pull: float | Float[Tensor, "batch 1 1"] = 0.0,
+) -> tuple[Float[Tensor, "batch nodes size"], Cost]:
+    """The whole tree over given leaves: every inner node is JOIN of its children; and what the pull costs."""
+    levels, cost = [leaves], None
     while levels[-1].shape[1] > 1:
-        levels.append(join(levels[-1].unflatten(1, (-1, 2)).flatten(2)))
+        joined, of_level = pulled(join(levels[-1].unflatten(1, (-1, 2)).flatten(2)), pull)
+        levels.append(joined)
+        cost = total(cost, of_level)
     unused = torch.zeros_like(leaves[:, :1])
-    return torch.cat([unused, *reversed(levels)], 1)
+    return torch.cat([unused, *reversed(levels)], 1), cost
+
+
+def pulled(
+    joined: Float[Tensor, "*batch size"], pull: float | Float[Tensor, "#*batch 1"]
+) -> tuple[Float[Tensor, "*batch size"], Cost]:
+    """What JOIN made, and the cost of its pull: `pull`·h²/2 over all values h."""
+    if not isinstance(pull, Tensor) and not pull:
+        return joined, None
+    return _Pull.apply(joined, pull)
+
+
+def total(*costs: Cost) -> Cost:
+    """Their sum; None, where there are none."""
+    there = [cost for cost in costs if cost is not None]
+    return sum(there[1:], there[0]) if there else None
+
+
+class _Pull(torch.autograd.Function):
+    """Values that go through, and what they cost: one node of the graph, so the gradients of both meet here."""
+
+    @staticmethod
+    def forward(ctx, value, weight):
+        ctx.set_materialize_grads(False)
+        ctx.save_for_backward(value)
+        ctx.weight = weight
+        return value.view_as(value), (weight * value.square()).sum() / 2
+
+    @staticmethod
+    def backward(ctx, gradient, d_cost):
+        if d_cost is None:
+            return gradient, None
+        (value,) = ctx.saved_tensors
+        pull = (ctx.weight * d_cost) * value
+        return pull if gradient is None else gradient + pull, None
 
 
 def attend(
@@ -75,10 +116,11 @@ def update(
     active: Bool[Tensor, "batch"] | None,
     write: torch.nn.Module,
     join: torch.nn.Module,
-) -> Float[Tensor, "batch nodes size"]:
+    pull: float = 0.0,
+) -> tuple[Float[Tensor, "batch nodes size"], Cost]:
     """The tree with a leaf's value replaced by WRITE of it and its ancestors rejoined; mostly the same tensor.
 
-    Examples that are not `active` keep their tree as it is.
+    Examples that are not `active` keep their tree as it is. Beside it what the pull of the new values costs.
     """
     chained = _chained(tree, query, write, join)
     take, put = (_take, _put) if chained else (_plain_take, _plain_put)
@@ -91,17 +133,20 @@ def update(
     path = path_to(leaf if active is None or chained else leaf.where(active, 0), leaves)
     siblings = path[:, 1:] ^ 1
     beside = take(tree, rows[:, None], siblings)
-    values = [write(take(tree, rows, path[:, -1]), query)]
+    values, cost = [write(take(tree, rows, path[:, -1]), query)], None
+    weight = pull if chained or active is None or not pull else pull * active[:, None].to(tree.dtype)
     for level in range(siblings.shape[1], 0, -1):
         came_from_right = (path[:, level] & 1).bool()[:, None]
         here, there = values[-1], beside[:, level - 1]
         left = torch.where(came_from_right, there, here)
         right = torch.where(came_from_right, here, there)
-        values.append(join(torch.cat([left, right], -1)))
+        joined, of_node = pulled(join(torch.cat([left, right], -1)), weight)
+        values.append(joined)
+        cost = total(cost, of_node)
     fresh = torch.stack(values[::-1], 1).to(tree.dtype)
     if active is not None and not chained:
         fresh = torch.where(active[:, None, None], fresh, take(tree, rows[:, None], path))
-    return put(tree, rows[:, None], path, fresh)
+    return put(tree, rows[:, None], path, fresh), cost
 
 
 def _chained(tree: Tensor, query: Tensor, *modules: torch.nn.Module) -> bool:

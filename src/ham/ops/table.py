@@ -101,13 +101,21 @@ def run(operation: str, reference: Callable, *call: Any) -> Any:
     return reference(*call)
 
 
-def offer(operation: str, *call: Any) -> Any:
-    """What the first engine gives that has a shortcut for a call, else None: nobody has to have one."""
+def offer(operation: str, *call: Any, expected: bool = False) -> Any:
+    """What the first engine gives that has a shortcut for a call, else None: nobody has to have one.
+
+    Where one is `expected`, its lack is told as `run` tells it.
+    """
     if (asked := backend()) == "reference":
         return None
+    reason = ""
     for engine in engines():
-        if asked in ("auto", engine.name) and not engine.why_not(operation, *call):
-            return getattr(engine, operation)(*call)
+        if asked in ("auto", engine.name):
+            if not (why := engine.why_not(operation, *call)):
+                return getattr(engine, operation)(*call)
+            reason = reason or why
+    if expected:
+        _tell(asked, operation, reason)
     return None
 
 

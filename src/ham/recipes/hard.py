@@ -130,8 +130,18 @@ def sort4() -> Run:
 
 
 def stack() -> Run:
+    """Values on a grid below a ceiling: what a full, a half full or an empty subtree looks like is soon the same at every
+    height. Full ones of more than a few leaves are only known from memories that are partly full at first.
+    """
     return Run(
-        "stack", _STRUCTURES, data=Data(runs=4), objective=_PEERS, schedule=Schedule(epochs=60, finish=30)
+        "stack",
+        replace(_STRUCTURES, top=2.0, grid=4),
+        practice=Options(fills=0.4),
+        data=Data(runs=4, tallest=4096, validation=4000),
+        objective=_PEERS,
+        schedule=Schedule(epochs=45, finish=25),
+        main=Phase(stocked=0.1),
+        end=replace(END, stocked=0.5, tall=0.2, hard=0.1),
     )
 
 

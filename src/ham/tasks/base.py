@@ -154,6 +154,10 @@ class Task(ABC):
         """Families of questions that random ones hardly ever are; a task need not have any."""
         return ()
 
+    def stocked(self, rng: np.random.Generator, batch: int, n: int, leaves: int) -> tuple[Batch, Any]:
+        """Questions to a memory that is partly full at first, and what was done to its leaves (`Online.stocked`)."""
+        raise InputError(f"{self.name} is no data structure, whose memory could be partly full at first")
+
     @abstractmethod
     def solve(self, question: Any) -> list:
         """The right answer, item by item."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -129,7 +130,65 @@ class Online(Task):
             HardCase("empty again and again", of(_again_and_again), practised=False),
         )
 
-    def pushes(self, rng, operations, *, order=None, value=None):
+    def stocked(self, rng, batch, n, leaves):
+        """Questions of at most n operations to a memory that is partly full, and what was done to its leaves before.
+
+        The rows of the operations that a leaf of each range has seen, how many those are, and where the ranges end.
+        Elements lie in the order in which they were pushed; only leaves behind them are surely free.
+        """
+        used = _some_of(rng, n, leaves)
+        ranges = self.ranges(rng, used)
+        held = [item for item, popped, count in ranges if not popped for _ in range(count)]
+        inputs = np.zeros((batch, n, self.features), np.float32)
+        targets = np.zeros((batch, n, self.outputs.width), np.float32)
+        counted = np.zeros((batch, n), bool)
+        lengths = np.zeros(batch, np.int64)
+        for place in range(batch):
+            operations = _from_here(rng, n, len(held), leaves - used, self.capacity or 2 * leaves)
+            question = self.pushes(rng, operations, inside=held)
+            lengths[place] = len(question)
+            inputs[place, : len(question)] = [self._row(item) for item in question]
+            counted[place, : len(question)] = operations
+            targets[place, counted[place]] = bits_of(self.solve([*held, *question]), VALUE_BITS)
+        rows = np.zeros((len(ranges), 2, self.features), np.float32)
+        rows[:, 1, POP] = 1
+        rows[:, 0] = [self._row(item) for item, _, _ in ranges]
+        done = np.array([1 + popped for _, popped, _ in ranges], np.int64)
+        ends = np.cumsum([count for _, _, count in ranges], dtype=np.int64)
+        return Batch(inputs, lengths, targets, counted), (rows, done, ends)
+
+    def ranges(self, rng, used):
+        """What is in the first leaves of a memory: an item, whether it was popped, and how many leaves have it."""
+        popped = int(rng.integers(used, endpoint=True)) if rng.random() < 0.5 else 0
+        held = used - popped
+        # Ranges of all lengths, the shortest at one of the ends.
+        lengths = np.exp2(rng.random(int(rng.integers(9))) * max(held, 1).bit_length()).astype(np.int64)
+        cuts = np.unique(np.minimum(np.cumsum(np.sort(lengths)), held))
+        counts = np.diff([0, *(held - cuts[::-1] if rng.random() < 0.7 else cuts), held]).tolist()
+        ranges = [(self.any_item(rng), False, count) for count in counts]
+        return self.with_popped(ranges, (self.any_item(rng), True, popped))
+
+    def with_popped(self, ranges, popped):
+        """Where those lie that were popped: a stack's are the last."""
+        return [*ranges, popped]
+
+    def any_item(self, rng):
+        return int(rng.integers(1 << VALUE_BITS))
+
+    @cached_property
+    def _rows(self):
+        return {}
+
+    def _row(self, item):
+        """Of one operation; looked up, since encoding must not slow training."""
+        if (row := self._rows.get(item)) is None:
+            row = self._rows[item] = np.zeros(self.features, np.float32)
+            row[POP if item == "pop" else PUSH] = 1
+            if item != "pop":
+                self.encode_push(row, item, "push:")
+        return row
+
+    def pushes(self, rng, operations, *, order=None, value=None, inside=()):
         """A question of these operations, True for POP, whose values are random, in order, or all the same."""
         count = operations.count(False)
         values = rng.integers(1 << VALUE_BITS, size=count) if value is None else np.full(count, value)
@@ -197,6 +256,33 @@ class Online(Task):
 
     def show_push(self, item):
         return str(item)
+
+
+def _some_of(rng, n, leaves):
+    """How many leaves are used: anything, often all but a few, often whole subtrees."""
+    used = (
+        int(rng.integers(leaves))
+        if rng.random() < 0.5
+        else leaves - int(rng.integers(1, min(n, leaves), endpoint=True))
+    )
+    if rng.random() < 0.4:
+        height = int(rng.integers(leaves.bit_length()))
+        used = used >> height << height
+    return used
+
+
+def _from_here(rng, n, inside, free, capacity):
+    """Operations on so many elements with so many free leaves: POP as often as one share says, then as another."""
+    shares, turn = rng.random(2), int(rng.integers(n, endpoint=True))
+    operations: list[bool] = []
+    for time, drawn in enumerate(rng.random(n)):
+        pop = inside > 0 and (free == 0 or inside == capacity or drawn < shares[int(time >= turn)])
+        if not pop and free == 0:
+            break
+        inside += 1 - 2 * pop
+        free -= not pop
+        operations.append(bool(pop))
+    return operations
 
 
 def _fill_then_empty(rng, n, capacity):

@@ -54,10 +54,26 @@ class PriorityQueue(Online):
         inputs[..., PRIORITY] = bits_of(np.where(inputs[..., PUSH], priorities.T, 0), PRIORITY_BITS)
         return source.T
 
-    def pushes(self, rng, operations, *, order=None, value=None):
+    def ranges(self, rng, used):
+        """Few are inside, one leaf each; all around them were popped."""
+        held = int(rng.integers(min(used, 3), endpoint=True))
+        places = np.sort(rng.choice(used, held, replace=False)).tolist() if held else []
+        priorities = rng.choice(self.capacity, held, replace=False).tolist()
+        ranges = []
+        before = -1
+        for place, priority in zip(places, priorities, strict=True):
+            ranges.append((self.any_item(rng), True, place - before - 1))
+            ranges.append(((priority, int(rng.integers(1 << VALUE_BITS))), False, 1))
+            before = place
+        return [*ranges, (self.any_item(rng), True, used - before - 1)]
+
+    def any_item(self, rng):
+        return int(rng.integers(self.capacity)), super().any_item(rng)
+
+    def pushes(self, rng, operations, *, order=None, value=None, inside=()):
         """As every data structure's; it is the priorities that are in order."""
         question: list[str | tuple[int, int]] = []
-        inside: set[int] = set()
+        inside = {priority for priority, _ in inside}
         last = 0
         values = iter(super().pushes(rng, [pop for pop in operations if not pop], value=value))
         for pop in operations:
@@ -67,7 +83,7 @@ class PriorityQueue(Online):
                 continue
             free = [priority for priority in range(self.capacity) if priority not in inside]
             if order is None:
-                priority = int(rng.choice(free))
+                priority = free[int(rng.integers(len(free)))]
             else:
                 # Begin anew where nothing is left in this direction.
                 up = order == "ascending"

@@ -25,6 +25,9 @@ class Queue(Online):
         pushes = np.argsort(pops, axis=1, kind="stable")
         return np.take_along_axis(pushes, np.maximum(np.cumsum(pops, axis=1) - 1, 0), axis=1)
 
+    def with_popped(self, ranges, popped):
+        return [popped, *ranges]
+
     def solve(self, question):
         kept: deque[int] = deque()
         answer = []

@@ -48,11 +48,14 @@ def draw(
     rng = generator(Purpose.TRAINING, run.seed, number)
     longest = curriculum.draw(rng, data.mix, data.train_up_to or data.leaves)
     inputs, slots = data.batch // data.runs, capacity_for(longest)
-    if conditions.hard and rng.random() < conditions.hard:
-        batch, leaves = draw_hard(rng, task, inputs, slots)
+    if conditions.stocked and rng.random() < conditions.stocked:
+        batch, leaves, told = conditions.partly_full(rng, task, inputs, slots)
     else:
-        batch, leaves = task.practice(rng, inputs, slots, longest, task.practised(run.practice))
-    leaves, told = conditions.surroundings(rng, batch, leaves, task, data.runs)
+        if conditions.hard and rng.random() < conditions.hard:
+            batch, leaves = draw_hard(rng, task, inputs, slots)
+        else:
+            batch, leaves = task.practice(rng, inputs, slots, longest, task.practised(run.practice))
+        leaves, told = conditions.surroundings(rng, batch, leaves, task, data.runs)
     examples = Examples.of(batch.repeat(data.runs), task.outputs)
     timesteps = examples.counted.shape[1] * model.every
     shape = (data.batch, timesteps, model.decisions(leaves))

@@ -132,7 +132,7 @@ def evaluate(
     """Run a model greedily on fresh examples and count what is wrong.
 
     Under `conditions` all are harder, as is practised: in taller trees, from other states, and half of the batches are
-    hard cases.
+    hard cases, where there are such; likewise a third of them, in memories that are partly full.
     """
     depth_of(leaves)
     low, high = lengths
@@ -151,12 +151,15 @@ def evaluate(
     with torch.no_grad():
         while done < examples:
             batch = min(at_once, examples - done)
-            if conditions.hard and done // at_once % 2:
-                drawn, size = draw_hard(rng, task, batch, leaves)
+            if conditions.stocked and done // at_once % 3 == 2:
+                drawn, size, told = conditions.partly_full(rng, task, batch, leaves)
             else:
-                drawn = task.sample(rng, batch, leaves, task.draw_lengths(rng, batch, low, high))
-                size = leaves
-            size, told = conditions.always().surroundings(rng, drawn, size, task)
+                if conditions.hard and done // at_once % 2:
+                    drawn, size = draw_hard(rng, task, batch, leaves)
+                else:
+                    drawn = task.sample(rng, batch, leaves, task.draw_lengths(rng, batch, low, high))
+                    size = leaves
+                size, told = conditions.always().surroundings(rng, drawn, size, task)
             given = Examples.of(drawn, task.outputs)
             outputs = model(given.inputs, given.lengths, given.asked, leaves=size, keep=False, **told).outputs
             require_finite(outputs, size)

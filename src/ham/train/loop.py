@@ -16,8 +16,10 @@ from ham.config import Run
 from ham.core.errors import NotFinite
 from ham.core.seeds import Purpose, generator, seed_words
 from ham.core.tree import capacity_for
+from ham.ops.episode import PARTS
 from ham.runs import RunFolder
 from ham.train.data import draw
+from ham.train.estimators import Estimator
 from ham.train.evaluate import Score, evaluate
 from ham.train.gradient import Cost, Gradient
 from ham.train.practice import PLAIN, Conditions
@@ -55,6 +57,8 @@ class Epoch:
     loss: float
     """Validation cross-entropy of an example (its negative log-likelihood, where answers are not bits)."""
     train_loss: float
+    """What was descended, of a batch: the sum of its parts."""
+    train_parts: dict[str, float]
     train_error: float
     entropy: float
     gradient: float
@@ -81,14 +85,17 @@ class _Clock:
         return self.before + time.monotonic() - self.began
 
 
-def train(run: Run, folder: RunFolder) -> Generator[Step | Epoch, None, None]:
+def train(
+    run: Run, folder: RunFolder, *, estimator: Estimator | None = None
+) -> Generator[Step | Epoch, None, None]:
     """Train in a folder that `begin` was called on, from wherever its state says.
 
     Yields a `Step` now and then and an `Epoch` after each epoch. The state is saved after every
-    epoch, every half minute, and when the generator is closed or interrupted.
+    epoch, every half minute, and when the generator is closed or interrupted. `estimator` is a function to use
+    instead of the one that `objective.baseline` names; no file holds it, so who resumes the run gives it again.
     """
     state = State.of(run, folder)
-    gradient = Gradient(state.model, state.flat, run)
+    gradient = Gradient(state.model, state.flat, run, estimator=estimator)
     clock = _Clock(state.progress.seconds)
     try:
         while (phase := state.progress.phase) != "done":
@@ -141,8 +148,10 @@ def _step(state: State, cost: Cost, learning_rate: float) -> None:
     # Early on the average must not remember the random start for a thousand batches.
     decay = min(optimiser.averaging, progress.averaged_steps / (progress.averaged_steps + 10))
     state.average.lerp_(state.flat.weights, 1 - decay)
-    for place, value in enumerate((cost.cross_entropy, cost.wrong, cost.entropy, cost.norm)):
+    for place, value in enumerate((cost.loss, cost.wrong, cost.entropy, cost.norm)):
         progress.sums[place] += value
+    for place, part in enumerate(PARTS):
+        progress.parts[place] += cost.parts[part]
     progress.batch += 1
 
 
@@ -222,6 +231,11 @@ def _record(state: State, score: Score, now: Pace, is_best: bool) -> Epoch:
         bit_error=score.part_error,
         loss=score.loss,
         train_loss=loss,
+        train_parts={
+            part: total / state.run.data.batches
+            for part, total in zip(PARTS, progress.parts, strict=True)
+            if total
+        },
         train_error=100 * wrong,
         entropy=entropy,
         gradient=gradient,
@@ -239,7 +253,7 @@ def _advance(state: State, plain: Score) -> None:
     grew = state.curriculum.stage > progress.stage
     progress.stage = state.curriculum.stage
     progress.epoch += 1
-    progress.batch, progress.sums = 0, [0.0] * 4
+    progress.batch, progress.sums, progress.parts = 0, [0.0] * 4, [0.0] * len(PARTS)
     settled = state.curriculum.complete and progress.since_better >= schedule.patience
     phase = phase_after(schedule, progress.phase, progress.phase_began, progress.epoch, settled)
     if phase == "done":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import torch
@@ -10,11 +11,12 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from ham.config import Run
+from ham.core.errors import InputError
 from ham.ops import Episode
 from ham.ops.episode import exploration_of
 from ham.tasks import Batch, Codec
-from ham.train import losses
-from ham.train.estimators import discounted_returns, leave_one_out, normalised
+from ham.train import estimators, losses
+from ham.train.estimators import Estimator, Outcomes, discounted_returns, estimated, normalised
 
 
 @dataclass(frozen=True)
@@ -61,56 +63,69 @@ def tensor_of(array: np.ndarray) -> Tensor:
 class Terms:
     """What a batch cost, and what it was made of."""
 
-    loss: Float[Tensor, ""]
-    cross_entropy: float
+    parts: dict[str, Float[Tensor, ""]]
+    """Of the loss, by their names in `PARTS`."""
     entropy: float
     """Mean entropy of a decision, in nats."""
     wrong: float
     """Share of sampled runs with a wrong symbol."""
 
+    @property
+    def loss(self) -> Float[Tensor, ""]:
+        """What is descended: the sum of all parts."""
+        first, *others = self.parts.values()
+        return sum(others, first)
+
 
 def objective(
     episode: Episode,
     examples: Examples,
-    baseline: nn.Module | None,
+    head: nn.Module | None,
     run: Run,
     *,
     every: int,
     reinforce: float,
     exploration: float,
+    estimator: Estimator | None = None,
 ) -> Terms:
-    """The loss whose gradient the paper descends, averaged over the batch."""
+    """The loss whose gradient the paper descends, averaged over the batch.
+
+    `head` is the model's own baseline; `estimator` is by default the run's. What penalties cost is the episode's.
+    """
     settings = run.objective
     depth = episode.turn_logits.shape[-1]
     counted = examples.counted.to(episode.outputs.dtype)
     log_prob = examples.log_prob(episode.outputs)
-    cross_entropy = -log_prob.sum() / len(log_prob)
     hits = losses.symbol_hits(examples.hits(episode.outputs.detach()), counted)
     wrong = float((hits < counted).any(-1).to(counted.dtype).mean())
+    penalties = {"exploration": episode.exploration, "pull": episode.pull}
+    parts = {name: cost for name, cost in penalties.items() if cost is not None}
     if depth == 0:
         weighted = log_prob * losses.weights_in_order(log_prob, run.model.soft.in_order)
-        return Terms(-weighted.sum() / len(log_prob), float(cross_entropy.detach()), 0.0, wrong)
+        return Terms({"cross_entropy": -weighted.sum() / len(log_prob), **parts}, 0.0, wrong)
 
+    parts["cross_entropy"] = -log_prob.sum() / len(log_prob)
     time = torch.arange(episode.turn_logits.shape[1])
     ran = (time < (examples.asked * every)[:, None]).to(counted.dtype)
     rewards = hits if settings.reward == "hamming" else log_prob.detach()
     returns = discounted_returns(rewards, settings.discount, every)
-    loss = cross_entropy
-    if settings.baseline == "learned":
-        assert baseline is not None
-        predictions = baseline(episode.queries).squeeze(-1)
-        loss = loss + losses.baseline_loss(predictions, returns, ran)
-        advantages = returns - predictions.detach()
-    elif settings.baseline == "leave-one-out":
-        advantages = returns - leave_one_out(returns, run.data.runs)
-    else:
-        advantages = returns
-    if settings.normalise:
-        advantages = normalised(advantages, ran)
+    outcomes = Outcomes(returns, ran, run.data.runs, partial(_predicted, head, episode.queries))
+    estimate = estimated(estimator or estimators.get(settings.baseline), outcomes)
+    if estimate.loss is not None:
+        parts["baseline"] = estimate.loss
+    advantages = normalised(estimate.advantages, ran) if settings.normalise else estimate.advantages
+    parts["reinforce"] = reinforce * losses.reinforce_loss(episode.log_probs, advantages, ran)
     entropies = episode.entropies
-    loss = loss + reinforce * losses.reinforce_loss(episode.log_probs, advantages, ran)
     if exploration > 0:
         terms = exploration_of(entropies, settings.entropy)
-        loss = loss + exploration * losses.exploration_loss(terms, ran)
+        parts["exploration"] = exploration * losses.exploration_loss(terms, ran)
     mean_entropy = (entropies.detach() * ran[..., None]).sum() / (ran.sum() * depth).clamp(min=1)
-    return Terms(loss, float(cross_entropy.detach()), float(mean_entropy), wrong)
+    return Terms(parts, float(mean_entropy), wrong)
+
+
+def _predicted(
+    head: nn.Module | None, queries: Float[Tensor, "batch time query"]
+) -> Float[Tensor, "batch time"]:
+    if head is None:
+        raise InputError("this model has no baseline of its own to predict returns with")
+    return head(queries).squeeze(-1)

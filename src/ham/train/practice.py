@@ -16,7 +16,7 @@ from jaxtyping import Int
 from numpy import ndarray
 
 from ham.config import Run
-from ham.models import Start
+from ham.models import Beforehand, Start
 from ham.tasks import Batch, Task
 from ham.train.schedule import Phase
 
@@ -31,6 +31,7 @@ class Conditions:
     cells: int = 0
     bound: float = 0.0
     hard: float = 0.0
+    stocked: float = 0.0
 
     @classmethod
     def of(cls, run: Run, phase: Phase, longest: int) -> Conditions:
@@ -43,12 +44,13 @@ class Conditions:
             cells=run.model.cells,
             bound=run.model.cell_bound,
             hard=settings.hard,
+            stocked=settings.stocked,
         )
 
     @property
     def any(self) -> bool:
         """Whether anything is harder than the paper has it."""
-        return bool(self.tall or self.anywhere or self.hard)
+        return bool(self.tall or self.anywhere or self.hard or self.stocked)
 
     def always(self) -> Conditions:
         """The same in all batches and examples, if it is in any."""
@@ -83,6 +85,14 @@ class Conditions:
         if rng.random() < 0.5:
             return leaves, np.array(scattered(rng, rows, leaves), np.int64)
         return leaves, np.arange(rows) + rng.integers(leaves - rows, endpoint=True)
+
+    def partly_full(
+        self, rng: np.random.Generator, task: Task, inputs: int, n: int
+    ) -> tuple[Batch, int, dict[str, Any]]:
+        """A batch whose memory holds something at first, its leaves, and what the model has to be told."""
+        leaves = n << int(rng.integers(max(self.tallest // n, 1).bit_length()))
+        batch, beforehand = task.stocked(rng, inputs, n, leaves)
+        return batch, leaves, {"beforehand": Beforehand(*map(torch.from_numpy, beforehand))}
 
     def start(self, rng: np.random.Generator, inputs: int, runs: int = 1) -> Start | None:
         """First states: anywhere inside the bound in a share of the inputs, the same in all runs of one."""

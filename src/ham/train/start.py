@@ -10,6 +10,7 @@ from typing import Any
 
 from ham import recipes, tasks
 from ham.config import Run, changed
+from ham.core import own
 from ham.core.errors import InputError
 from ham.core.install import install
 from ham.core.tree import capacity_for
@@ -17,7 +18,9 @@ from ham.ops import table
 from ham.runs import RunFolder, Trained, lasting, load, run_of, start_from
 from ham.tasks import Task
 from ham.tasks.hard_cases import practised_cases
+from ham.train import estimators
 from ham.train import progress as shown
+from ham.train.estimators import Estimator
 from ham.train.loop import Epoch, Step
 from ham.train.loop import train as events_of
 from ham.train.state import prolonged
@@ -30,6 +33,7 @@ def train(
     changes: Mapping[str, Any] | None = None,
     init: str | Path | None = None,
     out: str | Path | None = None,
+    estimator: Estimator | None = None,
     progress: bool = True,
     tensorboard: bool = False,
 ) -> Trained:
@@ -43,6 +47,7 @@ def train(
         changes: single settings, by the names of the command line's flags: `{"data.leaves": 8}`.
         init: a trained model to start from, as `ham.load` takes it; its architecture is the default then.
         out: folder of the run; by default runs/TASK-SEED. It must not hold a run yet.
+        estimator: a function to use instead of the one that `objective.baseline` names, see `ham.train.estimators`.
         progress: show how it goes, as a bar on a terminal or in a notebook, elsewhere as a line an epoch.
         tensorboard: write TensorBoard files into the folder too.
     """
@@ -51,9 +56,11 @@ def train(
     folder = RunFolder(out or folder_for(whole))
     if tensorboard:
         _writer()
+    # A name that nobody knows is refused before anything is written.
+    estimator or estimators.get(whole.objective.baseline)
     require_possible(whole)
     folder.begin(whole)
-    return _followed(whole, folder, progress, tensorboard)
+    return _followed(whole, folder, estimator, progress, tensorboard)
 
 
 def resume(
@@ -61,6 +68,8 @@ def resume(
     *,
     epochs: int | None = None,
     task: str | None = None,
+    baseline: str | None = None,
+    estimator: Estimator | None = None,
     progress: bool = True,
     tensorboard: bool = False,
 ) -> Trained:
@@ -70,19 +79,27 @@ def resume(
         folder: of the run.
         epochs: go on for longer, to so many in all; even with a run that has ended.
         task: of a run whose task is in a file, where that is (`file.py:Class`); runs that file's code.
+        baseline: of a run whose `objective.baseline` is in a file, where that is; runs that file's code.
+        estimator: of a run that was begun with a function, that function.
         progress: show how it goes, as in `ham.train`.
         tensorboard: write TensorBoard files into the folder too.
     """
     there = RunFolder(folder)
     run = there.run()
-    if task is not None and ".py:" not in run.task:
-        raise InputError(f"the run in {there.path} is of {run.task}: --task is for a task in a file")
+    named = run.objective.baseline
+    for flag, given, known in (("task", task, run.task), ("baseline", baseline, named)):
+        if given is not None and not own.is_own(known):
+            raise InputError(f"the run in {there.path} is of {known}: --{flag} is for a {flag} in a file")
+    if own.is_own(named) and estimator is None:
+        named = own.named(named, baseline, there.path, "baseline", "--baseline ")
+        estimator = estimators.from_file(named)
+        run = replace(run, objective=replace(run.objective, baseline=named))
     if tensorboard:
         _writer()
     run = replace(run, task=tasks.named(run.task, task, there.path))
     if epochs is not None:
         run = prolonged(run, there, epochs)
-    return _followed(run, there, progress, tensorboard)
+    return _followed(run, there, estimator, progress, tensorboard)
 
 
 def starting_from(run: Run, name: str | Path) -> Run:
@@ -116,12 +133,14 @@ def require_possible(run: Run) -> None:
         practised_cases(task)
 
 
-def _followed(run: Run, folder: RunFolder, progress: bool, tensorboard: bool) -> Trained:
+def _followed(
+    run: Run, folder: RunFolder, estimator: Estimator | None, progress: bool, tensorboard: bool
+) -> Trained:
     # An engine that has yet to be built says so before a bar owns the terminal.
     table.announce()
     with folder.locked():
         done = _batches_done(folder, run)
-        with closing(events_of(run, folder)) as events:
+        with closing(events_of(run, folder, estimator=estimator)) as events:
             seen = _logged(events, folder.path, run) if tensorboard else events
             if progress:
                 shown.training(seen, run, done, part=tasks.get(run.task).outputs.part)

@@ -14,6 +14,7 @@ from ham.config import Run, from_dict
 from ham.core.errors import InputError
 from ham.core.text import shell_word
 from ham.core.tree import capacity_for
+from ham.ops.episode import PARTS
 from ham.runs import CHECKPOINT, STATE, RunFolder, start_from
 from ham.tasks import Task
 from ham.train.adam import Adam
@@ -41,6 +42,8 @@ class Progress:
     """Longest input, minus error, minus loss: compared in this order."""
     sums: list[float] = field(default_factory=lambda: [0.0] * 4)
     """Loss, wrong, entropy and gradient norm over the epoch so far."""
+    parts: list[float] = field(default_factory=lambda: [0.0] * len(PARTS))
+    """Of the loss, in the order of `PARTS`, over the epoch so far."""
     seconds: float = 0.0
 
     def fits(self, run: Run, curriculum: Curriculum) -> bool:
@@ -51,9 +54,9 @@ class Progress:
             and all(0 <= count < 1 << 53 for count in counts)
             and self.epoch <= run.schedule.epochs
             and 0 <= self.batch <= run.data.batches
-            and (len(self.best), len(self.sums)) == (3, 4)
+            and (len(self.best), len(self.sums), len(self.parts)) == (3, 4, len(PARTS))
             and not any(map(math.isnan, self.best))
-            and all(map(math.isfinite, (*self.sums, self.seconds)))
+            and all(map(math.isfinite, (*self.sums, *self.parts, self.seconds)))
         )
 
 

@@ -192,6 +192,7 @@ def portable(trained: Trained) -> dict[str, Any]:
     return {
         "task": trained.task.name,
         "kind": trained.run.model.kind,
+        "controller": trained.run.model.controller,
         "every": trained.model.every,
         "smallest": trained.run.data.start,
         "trained_on": trained.run.data.leaves,
@@ -233,19 +234,19 @@ def _run(trained: Trained, questions: list, encoded: list[np.ndarray], leaves: i
         state = memory.empty(batch, leaves) if online else memory.init(inputs, lengths, leaves)
         first = state.tree.clone()
         if not online:
-            h = c = torch.zeros(batch, model.controller.hidden_size)
+            drive = model.controller.first(inputs)
         for t in range(timesteps):
-            query = inputs[:, t] if online else h
+            query = inputs[:, t] if online else drive[0]
             read = memory.attend(state, query, greedy=True)
             logits, leaf, value = read.turn_logits.clone(), read.leaf.clone(), read.value.clone()
             if online:
                 said = model.output(value)
             else:
-                h, c = model.controller(value, (h, c))
-                said = model.output(h)
+                drive = model.controller(value, drive)
+                said = model.output(drive[0])
             path = path_to(leaf, leaves)
             before = state.tree[everyone, path]
-            state = memory.update(state, read, inputs[:, t] if online else h)
+            state = memory.update(state, read, inputs[:, t] if online else drive[0])
             after = state.tree[everyone, path]
             said = (codec.chances(said), codec.read(said))
             parts = (query, path, torch.sigmoid(logits), leaf, value, before, after, *said)

@@ -56,9 +56,14 @@ const Network = (() => {
     model.size = model.candidate.at(-1).outputs;
     if (!raw) {
       model.embed = mlp("memory.embed");
-      model.fromRead = linear("controller.weight_ih", "controller.bias_ih");
-      model.fromState = linear("controller.weight_hh", "controller.bias_hh");
-      model.cells = model.fromState.inputs;
+      model.step = controllers[portable.controller];
+      if (!model.step) throw new Error(`the page does not know the controller ${portable.controller}`);
+      model.cells = model.output[0].inputs;
+      model.layers = mlp("controller");
+      if (tensors["controller.weight_ih"]) {
+        model.fromRead = linear("controller.weight_ih", "controller.bias_ih");
+        model.fromState = linear("controller.weight_hh", "controller.bias_hh");
+      }
     }
     return model;
   }
@@ -106,6 +111,7 @@ const Network = (() => {
     if (join === "highway") return onGrid(grid, highway(model, left, right, both));
     const made = relu(mlp(model.join, both));
     if (join === "rectified") return onGrid(grid, below(top, made));
+    if (join !== "normalised") throw new Error(`the page does not know a ${join} JOIN`);
     const scale = Math.sqrt(made.reduce((sum, v) => sum + v * v, 0) / made.length + LEAST_MEAN_SQUARE);
     return onGrid(grid, made.map((v) => v / scale));
   }
@@ -149,6 +155,23 @@ const Network = (() => {
     return after;
   }
 
+  function gru(model, input, { h }) {
+    const x = linear(model.fromRead, input);
+    const s = linear(model.fromState, h);
+    const n = model.cells;
+    const after = h.map((old, i) => {
+      const reset = sigmoid(x[i] + s[i]);
+      const keep = sigmoid(x[n + i] + s[n + i]);
+      return (1 - keep) * Math.tanh(x[2 * n + i] + reset * s[2 * n + i]) + keep * old;
+    });
+    return { h: after };
+  }
+
+  const feedForward = (model, input) => ({ h: mlp(model.layers, input).map(Math.tanh) });
+
+  // By the names of ham.models.controllers; h is the query.
+  const controllers = { lstm, gru, "feed-forward": feedForward };
+
   // The memory before the first timestep, by heap number: root 1, children 2e and 2e + 1.
   function plant(model, rows, leaves) {
     const zero = new Float64Array(model.size);
@@ -181,7 +204,7 @@ const Network = (() => {
       }
       const node = path.at(-1);
       const value = tree[node];
-      if (!raw) state = lstm(model, value, state);
+      if (!raw) state = model.step(model, value, state);
       const output = (t + 1) % model.every ? null : mlp(model.output, raw ? value : state.h).map(sigmoid);
       tree[node] = write(model, value, raw ? query : state.h);
       const rejoined = [];

@@ -10,6 +10,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ham.core.errors import InputError
+
 if TYPE_CHECKING:
     from ham.tasks import Task
     from ham.use.trace import Trace
@@ -18,6 +20,9 @@ HERE = Path(__file__).parent
 SCRIPTS = ("network.js", "tasks.js", "tree.js", "race.js", "app.js")
 KNOWN = ("sort", "reverse", "search", "merge", "add", "sort4", "stack", "queue", "priority_queue")
 """Tasks that the page can read, solve and draw; tasks.js defines them."""
+CONTROLLERS = ("lstm", "gru", "feed-forward")
+JOINS = ("rectified", "normalised", "highway")
+"""Controllers, and forms of JOIN, that network.js can run."""
 MOST_ROWS = 1024
 """The longest input that the page takes; as in tasks.js."""
 
@@ -34,6 +39,11 @@ def page(
     Tasks of one's own come as traces (each from `prepared`): only Python can read their questions.
     The policy allows exactly this style and this script, by their hashes, and nothing remote.
     """
+    for model in models:
+        if model["controller"] not in CONTROLLERS:
+            raise InputError(f"the page does not know the controller {model['controller']}")
+        if (join := model["bounds"]["join"]) not in JOINS:
+            raise InputError(f"the page does not know a {join} JOIN")
     style = (HERE / "page.css").read_text("utf-8")
     parts = [(HERE / name).read_text("utf-8") for name in SCRIPTS]
     script = '"use strict";\n' + "\n".join(parts)

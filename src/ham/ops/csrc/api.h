@@ -15,6 +15,7 @@ struct HamEpisode {
   int64_t bits, width, query, hidden, outputs, depth;
   int64_t has_lstm, taped, threads;
   int64_t join;              // HamJoin, the form of JOIN
+  int64_t kinds;             // of leaves in `stock`
   int64_t entropy;           // soft attention: HamEntropy, the kind of the exploration term
   float exploration;         // its weight; 0: none
   float least_entropy;       // as in HamObjective
@@ -29,6 +30,8 @@ struct HamEpisode {
   const int64_t* places;     // LSTM+HAM only: [rows], the leaf of each row, ascending; null: leaf i has row i
   const float* first_state;  // LSTM+HAM only: [query], both or none; null: zeros
   const float* first_cell;   // [query]
+  const float* stock;        // raw HAM, not soft: [kinds][width], what leaves hold at first, the same for all; or null
+  const int64_t* stock_ends; // [kinds], ascending: where the leaves that hold each of them end
   const int64_t* durations;  // timesteps each example runs
   const float* uniforms;     // [timesteps][levels], or null: greedy
   // Results; all but output_logits may be null. Beyond an example's duration: zeros (leaf: -1).
@@ -38,6 +41,7 @@ struct HamEpisode {
   int64_t* leaf;             // [timesteps]
   float* queries;            // [timesteps][query]
   float* tree;               // [2 leaves][width]
+  double* penalties;         // of a taped call: what the pull and, with soft attention, the exploration cost
   float* tape;
   float* scratch;
   // Backward; either incoming gradient may be null.
@@ -52,7 +56,7 @@ struct HamBatch {
   int64_t floats;         // of the workspace
   const float* gradient;  // the vector that d_parameters point into, and its length
   int64_t weights;
-  double terms[4];        // the objective's
+  double terms[kTerms];   // the objective's, and the pull
   double norm;            // of the gradient
 };
 

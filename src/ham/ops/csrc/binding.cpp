@@ -67,7 +67,7 @@ using Gradients = std::tuple<Tensor, std::vector<Tensor>>;
 // What an update has to know of JOIN beside its weights; as in HamEpisode.
 struct JoinForm {
   int64_t form = kRectified;
-  double pull = 0, top = 0, grid = 0;
+  double top = 0, grid = 0;
 };
 
 // An access as its tree, its query's width and its networks' tensors tell.
@@ -85,7 +85,6 @@ struct Given {
     access = {kind, batch, tree.size(1) / 2, tree.size(2), query, layers == 2 ? networks[0].size(0) : 0, layers,
               at::get_num_threads()};
     access.join = join.form;
-    access.pull = static_cast<float>(join.pull);
     access.top = static_cast<float>(join.top);
     access.grid = static_cast<float>(join.grid);
     for (const Tensor& tensor : networks) parameters.push_back(tensor.const_data_ptr<float>());
@@ -188,10 +187,10 @@ std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor> attend_forward(const Tensor& 
 }
 
 Tensor update_forward(Tensor& tree, const Tensor& leaf, const Tensor& query, const std::optional<Tensor>& active,
-                      TensorList networks, int64_t join, double pull, double top, double grid, bool taped) {
+                      TensorList networks, int64_t join, double top, double grid, bool taped) {
   check_tree(tree, "tree");
   HAM_CHECK(query.dim() == 2, "query must be [batch, query], got ", query.sizes());
-  Given given(Kind::update, tree, query.size(1), networks, {join, pull, top, grid});
+  Given given(Kind::update, tree, query.size(1), networks, {join, top, grid});
   Access& access = given.access;
   given.only(active);
   Tensor queries = dense(query), leaves = dense(leaf);
@@ -228,10 +227,10 @@ Gradients attend_gradients(Tensor& d_tree, const std::optional<Tensor>& d_logits
 }
 
 Gradients update_gradients(Tensor& d_tree, const Tensor& tape, const std::optional<Tensor>& active,
-                           TensorList networks, int64_t query, int64_t join, double pull, double top,
+                           TensorList networks, int64_t query, int64_t join, double top,
                            double grid) {
   check_tree(d_tree, "the tree's gradient");
-  Given given(Kind::update, d_tree, query, networks, {join, pull, top, grid});
+  Given given(Kind::update, d_tree, query, networks, {join, top, grid});
   given.only(active);
   return given.backward(d_tree, tape, networks);
 }
@@ -251,8 +250,8 @@ Flat attend_backward(Tensor& d_tree, const std::optional<Tensor>& d_logits, cons
 }
 
 Flat update_backward(Tensor& d_tree, const Tensor& tape, const std::optional<Tensor>& active, TensorList networks,
-                     int64_t query, int64_t join, double pull, double top, double grid) {
-  return flat(update_gradients(d_tree, tape, active, networks, query, join, pull, top, grid));
+                     int64_t query, int64_t join, double top, double grid) {
+  return flat(update_gradients(d_tree, tape, active, networks, query, join, top, grid));
 }
 
 Gradients parts(const Flat& flat, TensorList networks) {
@@ -340,18 +339,18 @@ struct Attend : torch::autograd::Function<Attend> {
 
 struct Update : torch::autograd::Function<Update> {
   static variable_list forward(AutogradContext* context, Tensor tree, Tensor query, const Tensor& leaf,
-                               const std::optional<Tensor>& active, TensorList networks, int64_t join, double pull,
+                               const std::optional<Tensor>& active, TensorList networks, int64_t join,
                                double top, double grid) {
     static auto run = operation<decltype(update_forward)>("ham::update_forward");
     at::AutoDispatchBelowADInplaceOrView guard;
-    Tensor tape = run.call(tree, leaf, query, active, networks, join, pull, top, grid, true);
+    Tensor tape = run.call(tree, leaf, query, active, networks, join, top, grid, true);
     context->mark_dirty({tree});
     context->set_materialize_grads(false);
     variable_list saved{tape, active.value_or(Tensor())};
     saved.insert(saved.end(), networks.begin(), networks.end());
     context->save_for_backward(std::move(saved));
     context->saved_data["query"] = query.sym_size(1);
-    context->saved_data["join"] = c10::List<double>({static_cast<double>(join), pull, top, grid});
+    context->saved_data["join"] = c10::List<double>({static_cast<double>(join), top, grid});
     return {tree};
   }
 
@@ -360,8 +359,8 @@ struct Update : torch::autograd::Function<Update> {
     static auto run = operation<decltype(update_backward)>("ham::update_backward");
     variable_list saved = context->get_saved_variables();
     TensorList networks = TensorList(saved).slice(2);
-    // tree, query, leaf, active, the networks, and the four of JOIN's form
-    size_t before = 4, after = 4;
+    // tree, query, leaf, active, the networks, and the three of JOIN's form
+    size_t before = 4, after = 3;
     variable_list results(before + networks.size() + after);
     if (!gradients[0].defined()) return results;
     Tensor d_tree = own(gradients[0]);
@@ -372,8 +371,8 @@ struct Update : torch::autograd::Function<Update> {
     int64_t join = static_cast<int64_t>(form[0]);
     auto [d_query, d_networks] =
         is_plain(d_tree)
-            ? update_gradients(d_tree, saved[0], active, networks, query, join, form[1], form[2], form[3])
-            : parts(run.call(d_tree, saved[0], active, networks, query, join, form[1], form[2], form[3]), networks);
+            ? update_gradients(d_tree, saved[0], active, networks, query, join, form[1], form[2])
+            : parts(run.call(d_tree, saved[0], active, networks, query, join, form[1], form[2]), networks);
     results[0] = d_tree;
     results[1] = d_query;
     std::copy(d_networks.begin(), d_networks.end(), results.begin() + before);
@@ -397,20 +396,20 @@ Reading attend_autograd(Tensor& tree, const Tensor& query, const Tensor& uniform
 }
 
 void update_untaped(Tensor& tree, const Tensor& leaf, const Tensor& query, const std::optional<Tensor>& active,
-                    TensorList networks, int64_t join, double pull, double top, double grid) {
+                    TensorList networks, int64_t join, double top, double grid) {
   static auto run = operation<decltype(update_forward)>("ham::update_forward");
   {
     at::AutoDispatchBelowADInplaceOrView guard;
-    run.call(tree, leaf, query, active, networks, join, pull, top, grid, false);
+    run.call(tree, leaf, query, active, networks, join, top, grid, false);
   }
   if (!tree.is_inference()) tree.unsafeGetTensorImpl()->bump_version();
 }
 
 void update_autograd(Tensor& tree, const Tensor& leaf, const Tensor& query, const std::optional<Tensor>& active,
-                     TensorList networks, int64_t join, double pull, double top, double grid) {
+                     TensorList networks, int64_t join, double top, double grid) {
   if (!needs_gradient(tree, query, networks))
-    return update_untaped(tree, leaf, query, active, networks, join, pull, top, grid);
-  Update::apply(tree, query, leaf, active, networks, join, pull, top, grid);
+    return update_untaped(tree, leaf, query, active, networks, join, top, grid);
+  Update::apply(tree, query, leaf, active, networks, join, top, grid);
 }
 
 }  // namespace
@@ -421,15 +420,15 @@ TORCH_LIBRARY(ham, library) {
   library.def("attend_(Tensor(a!) tree, Tensor query, Tensor uniforms, Tensor[] search) -> "
               "(Tensor logits, Tensor turns, Tensor leaf, Tensor value)");
   library.def("update_(Tensor(a!) tree, Tensor leaf, Tensor query, Tensor? active, Tensor[] networks, int join, "
-              "float pull, float top, float grid) -> ()");
+              "float top, float grid) -> ()");
   library.def("attend_forward(Tensor tree, Tensor query, Tensor uniforms, Tensor[] search, bool taped) -> "
               "(Tensor logits, Tensor turns, Tensor leaf, Tensor value, Tensor tape)");
   library.def("update_forward(Tensor(a!) tree, Tensor leaf, Tensor query, Tensor? active, Tensor[] networks, "
-              "int join, float pull, float top, float grid, bool taped) -> Tensor tape");
+              "int join, float top, float grid, bool taped) -> Tensor tape");
   library.def("attend_backward(Tensor(a!) d_tree, Tensor? d_logits, Tensor? d_value, Tensor tape, Tensor[] search, "
               "int query) -> (Tensor d_query, Tensor d_search)");
   library.def("update_backward(Tensor(a!) d_tree, Tensor tape, Tensor? active, Tensor[] networks, int query, "
-              "int join, float pull, float top, float grid) -> (Tensor d_query, Tensor d_networks)");
+              "int join, float top, float grid) -> (Tensor d_query, Tensor d_networks)");
 }
 
 TORCH_LIBRARY_IMPL(ham, CPU, library) {

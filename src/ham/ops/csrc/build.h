@@ -1,6 +1,7 @@
 // The tree before the first timestep: EMBED at the leaves, JOIN upwards; and its backward.
 // A subtree without any input holds only zeros and their JOINs: it is the same for every lane
-// and place, so each height of it is computed once (for raw HAM that is the whole tree).
+// and place, so each height of it is computed once (for raw HAM that is the whole tree). The same
+// holds where all leaves of a subtree hold one vector that was given (`Stock`).
 #pragma once
 
 #include <algorithm>
@@ -30,6 +31,26 @@ struct Occupied {
   }
 };
 
+// What the leaves of raw HAM hold at first: those from end[i - 1] to end[i] hold value[i], in every lane; those
+// behind the last end are blank.
+struct Stock {
+  int64_t kinds = 0;
+  const float* value = nullptr;  // [kind][width]
+  const int64_t* end = nullptr;  // [kind], ascending
+
+  int64_t kind(int64_t leaf) const { return std::upper_bound(end, end + kinds, leaf) - end; }
+  // Subtrees of a height whose leaves are of different kinds: they lie across an end.
+  int64_t mixed(int64_t height, int64_t leaves) const {
+    int64_t count = 0, last = -1;
+    for (int64_t i = 0; i < kinds; ++i) {
+      int64_t before = (end[i] - 1) >> height, behind = end[i] >> height;
+      bool across = before == behind && end[i] < leaves && kind(end[i] - 1) != kind(end[i]);
+      if (across && behind != last) ++count, last = behind;
+    }
+    return count;
+  }
+};
+
 struct BuildTape {
   float* pairs;         // [slot][2 width]
   float* hidden;        // [slot][JOIN's hidden]
@@ -37,27 +58,28 @@ struct BuildTape {
   float* inputs;        // [row][bits]
   float* embed_hidden;  // [row][hidden]
   float* embed_made;    // [row][what EMBED made before bounds]
-  float* blanks;        // [height][width]: an empty subtree's root
+  float* blanks;        // [kind][height][width]: the root of an empty subtree, or of one whose leaves are equal
   float* root;          // [width]
 
   // A tape keeps a slot for every JOIN, without one a slot per height is enough.
-  static int64_t slots(const Shape& shape, const Occupied& occupied, bool taped) {
+  static int64_t slots(const Shape& shape, const Occupied& occupied, const Stock& stock, bool taped) {
     if (!taped) return shape.levels;
-    int64_t count = occupied.rows < shape.leaves ? shape.levels : 0;
-    for (int64_t height = 1; height <= shape.levels; ++height) count += occupied.subtrees(height);
+    int64_t count = occupied.rows < shape.leaves ? shape.levels * (stock.kinds + 1) : 0;
+    for (int64_t height = 1; height <= shape.levels; ++height)
+      count += occupied.subtrees(height) + stock.mixed(height, shape.leaves);
     return count;
   }
 
-  void lay_out(Arena& arena, const Model& model, const Occupied& occupied, bool taped) {
+  void lay_out(Arena& arena, const Model& model, const Occupied& occupied, const Stock& stock, bool taped) {
     const Shape& shape = model.shape;
-    int64_t joins = slots(shape, occupied, taped), embeds = taped ? occupied.rows : 1;
+    int64_t joins = slots(shape, occupied, stock, taped), embeds = taped ? occupied.rows : 1;
     pairs = arena.panels(joins, 2 * shape.width);
     hidden = arena.panels(joins, model.join_hidden());
     made = arena.panels(joins, model.join_made());
     inputs = arena.panels(embeds, shape.bits);
     embed_hidden = arena.panels(embeds, shape.hidden);
     embed_made = arena.panels(embeds, model.embed_made());
-    blanks = arena.panels(shape.levels + 1, shape.width);
+    blanks = arena.panels((shape.levels + 1) * (stock.kinds + 1), shape.width);
     root = arena.panels(1, shape.width);
   }
 };
@@ -67,18 +89,18 @@ struct BuildScratch {
   float* hidden;        // [slot][JOIN's hidden]
   float* embedded;      // [row][width]
   float* embed_hidden;  // [row][hidden]
-  float* blanks;        // [height][width]
+  float* blanks;        // [kind][height][width]
   float* pairs;         // [height][2 width]
   float* taken;         // [width]
   float* unused;        // [2 width]
 
-  void lay_out(Arena& arena, const Model& model, int64_t joins, int64_t rows) {
+  void lay_out(Arena& arena, const Model& model, int64_t joins, int64_t rows, int64_t kinds) {
     const Shape& shape = model.shape;
     joined = arena.panels(joins, model.join_outputs());
     hidden = arena.panels(joins, model.join_hidden());
     embedded = arena.panels(rows, shape.width);
     embed_hidden = arena.panels(rows, shape.hidden);
-    blanks = arena.panels(shape.levels + 1, shape.width);
+    blanks = arena.panels((shape.levels + 1) * (kinds + 1), shape.width);
     pairs = arena.panels(shape.levels + 1, 2 * shape.width);
     taken = arena.panels(1, shape.width);
     unused = arena.panels(1, 2 * shape.width);
@@ -120,21 +142,26 @@ inline void embed_backward(const Model& model, float* d_embedded, float* d_hidde
 
 class Build {
  public:
-  // inputs[lane]: that lane's [rows][bits]; lengths[lane] <= occupied.rows.
+  // inputs[lane]: that lane's [rows][bits]; lengths[lane] <= occupied.rows. Where there are rows, there is no stock.
   Build(const Model& model, const Forest& forest, const BuildTape& tape, bool taped,
-        const Occupied& occupied, const float* const* inputs, const int64_t* lengths)
+        const Occupied& occupied, const Stock& stock, const float* const* inputs, const int64_t* lengths)
       : model_(model), shape_(model.shape), forest_(forest), tape_(tape), taped_(taped),
-        occupied_(occupied), inputs_(inputs), lengths_(lengths) {}
+        occupied_(occupied), stock_(stock), inputs_(inputs), lengths_(lengths) {}
 
   // Fills the trees of `forest` and tape.root.
   void forward() {
-    zero_panel(blank(0), shape_.width);
     if (has_blanks())
-      for (int64_t height = 1; height <= shape_.levels; ++height) {
-        int64_t slot = take_slot(height);
-        copy_panel(pair(slot), blank(height - 1), shape_.width);
-        copy_panel(pair(slot) + panel_floats(shape_.width), blank(height - 1), shape_.width);
-        join_forward(model_, blank(height), made(slot), hidden(slot), pair(slot));
+      for (int64_t kind = 0; kind <= stock_.kinds; ++kind) {
+        for (int64_t f = 0; f < shape_.width; ++f)
+          for (int lane = 0; lane < kLanes; ++lane)
+            blank(kind, 0)[f * kLanes + lane] =
+                kind < stock_.kinds ? stock_.value[kind * shape_.width + f] : 0;
+        for (int64_t height = 1; height <= shape_.levels; ++height) {
+          int64_t slot = take_slot(height);
+          copy_panel(pair(slot), blank(kind, height - 1), shape_.width);
+          copy_panel(pair(slot) + panel_floats(shape_.width), blank(kind, height - 1), shape_.width);
+          join_forward(model_, blank(kind, height), made(slot), hidden(slot), pair(slot));
+        }
       }
     for (int64_t lane = 0; lane < forest_.active; ++lane)
       std::memset(forest_.tree[lane], 0, sizeof(float) * shape_.width);
@@ -144,42 +171,70 @@ class Build {
   // `forest` holds gradient trees here; root_gradient is the root's (its row is ignored).
   void backward(const BuildScratch& scratch, float* root_gradient, float* gradients) {
     scratch_ = scratch;
-    int64_t width = shape_.width, joins = BuildTape::slots(shape_, occupied_, true);
-    next_slot_ = has_blanks() ? shape_.levels : 0;
-    zero_panel(scratch.blanks, width * (shape_.levels + 1));
+    int64_t width = shape_.width, joins = BuildTape::slots(shape_, occupied_, stock_, true);
+    next_slot_ = has_blanks() ? shape_.levels * (stock_.kinds + 1) : 0;
+    zero_panel(scratch.blanks, width * (shape_.levels + 1) * (stock_.kinds + 1));
     push_down(1, shape_.levels, root_gradient, tape_.root);
     if (has_blanks())
-      for (int64_t height = shape_.levels; height >= 1; --height) {
-        int64_t slot = height - 1;
-        join_backward(model_, scratch.unused, d_joined(slot), d_hidden(slot), d_blank(height),
-                      blank(height), made(slot), hidden(slot), pair(slot));
-        add_panel(d_blank(height - 1), scratch.unused, width);
-        add_panel(d_blank(height - 1), scratch.unused + panel_floats(width), width);
-      }
+      for (int64_t kind = 0; kind <= stock_.kinds; ++kind)
+        for (int64_t height = shape_.levels; height >= 1; --height) {
+          int64_t slot = kind * shape_.levels + height - 1;
+          join_backward(model_, scratch.unused, d_joined(slot), d_hidden(slot), d_blank(kind, height),
+                        blank(kind, height), made(slot), hidden(slot), pair(slot));
+          add_panel(d_blank(kind, height - 1), scratch.unused, width);
+          add_panel(d_blank(kind, height - 1), scratch.unused + panel_floats(width), width);
+        }
     join_gradient(model_, gradients, scratch.joined, scratch.hidden, tape_.hidden, tape_.pairs, joins);
     if (occupied_.rows > 0)
       mlp_gradient(model_.embed, model_.deep(), gradients, scratch.embedded, scratch.embed_hidden,
                    tape_.embed_hidden, tape_.inputs, shape_.bits, occupied_.rows);
   }
 
+  // The sum of h^2 / 2 over all values that JOIN made, from the tape.
+  double half_squares() {
+    next_slot_ = has_blanks() ? shape_.levels * (stock_.kinds + 1) : 0;
+    return half_squares_below(1, shape_.levels, tape_.root);
+  }
+
  private:
+  double half_squares_below(int64_t node, int64_t height, const float* value) {
+    if (height == 0) return 0;
+    double sum = 0;
+    if (int64_t kind = kind_of(node, height); kind >= 0) {
+      for (int64_t below = height; below >= 1; --below)
+        sum += static_cast<double>(int64_t{1} << (height - below)) *
+               ham::half_squares(model_, blank(kind, below), forest_.active);
+      return sum;
+    }
+    int64_t slot = next_slot_++;
+    for (int64_t side = 0; side < 2; ++side)
+      sum += half_squares_below(2 * node + side, height - 1, pair(slot) + side * panel_floats(shape_.width));
+    return sum + ham::half_squares(model_, value, forest_.active);
+  }
+
   float* pair(int64_t slot) const { return tape_.pairs + slot * panel_floats(2 * shape_.width); }
   float* hidden(int64_t slot) const { return tape_.hidden + slot * panel_floats(model_.join_hidden()); }
   float* made(int64_t slot) const { return tape_.made + slot * panel_floats(model_.join_made()); }
-  float* blank(int64_t height) const { return tape_.blanks + height * panel_floats(shape_.width); }
+  int64_t of_kind(int64_t kind, int64_t height) const {
+    return (kind * (shape_.levels + 1) + height) * panel_floats(shape_.width);
+  }
+  float* blank(int64_t kind, int64_t height) const { return tape_.blanks + of_kind(kind, height); }
   float* d_joined(int64_t slot) const {
     return scratch_.joined + slot * panel_floats(model_.join_outputs());
   }
   float* d_hidden(int64_t slot) const {
     return scratch_.hidden + slot * panel_floats(model_.join_hidden());
   }
-  float* d_blank(int64_t height) const { return scratch_.blanks + height * panel_floats(shape_.width); }
+  float* d_blank(int64_t kind, int64_t height) const { return scratch_.blanks + of_kind(kind, height); }
   bool has_blanks() const { return occupied_.rows < shape_.leaves; }
   int64_t first_row(int64_t node, int64_t height) const {
     return occupied_.row_from((node << height) - shape_.leaves);
   }
-  bool is_blank(int64_t node, int64_t height) const {
-    return first_row(node, height) == first_row(node + 1, height);
+  // The kind of all its leaves, the stock's or blank; -1: they differ, or hold rows.
+  int64_t kind_of(int64_t node, int64_t height) const {
+    if (first_row(node, height) != first_row(node + 1, height)) return -1;
+    int64_t first = (node << height) - shape_.leaves, last = first + (int64_t{1} << height) - 1;
+    return stock_.kind(first) == stock_.kind(last) ? stock_.kind(first) : -1;
   }
   int64_t take_slot(int64_t height) { return taped_ ? next_slot_++ : height - 1; }
 
@@ -190,9 +245,9 @@ class Build {
   }
 
   void build(int64_t node, int64_t height, float* value) {
-    if (is_blank(node, height)) {
-      copy_panel(value, blank(height), shape_.width);
-      fill_blank(node, height);
+    if (int64_t kind = kind_of(node, height); kind >= 0) {
+      copy_panel(value, blank(kind, height), shape_.width);
+      fill_blank(kind, node, height);
       return;
     }
     if (height == 0) {
@@ -214,13 +269,13 @@ class Build {
                   tape_.inputs + slot * panel_floats(shape_.bits));
   }
 
-  void fill_blank(int64_t node, int64_t height) {
+  void fill_blank(int64_t kind, int64_t node, int64_t height) {
     int64_t width = shape_.width;
     for (int64_t below = height; below >= 0; --below)
       for (int64_t lane = 0; lane < forest_.active; ++lane) {
         int64_t first = node << (height - below), count = int64_t{1} << (height - below);
         float* rows = forest_.tree[lane] + first * width;
-        for (int64_t f = 0; f < width; ++f) rows[f] = blank(below)[f * kLanes];
+        for (int64_t f = 0; f < width; ++f) rows[f] = blank(kind, below)[f * kLanes];
         for (int64_t done = 1; done < count; done *= 2)  // count is a power of two
           std::memcpy(rows + done * width, rows, sizeof(float) * done * width);
       }
@@ -229,10 +284,10 @@ class Build {
   // `value` is the node's own panel: its sign is the mask of its ReLU.
   void push_down(int64_t node, int64_t height, float* gradient, const float* value) {
     int64_t width = shape_.width;
-    if (is_blank(node, height)) {
-      add_panel(d_blank(height), gradient, width);
-      if (height > 0) add_pull(model_, d_blank(height), blank(height), forest_.active);
-      take_blank(node, height);
+    if (int64_t kind = kind_of(node, height); kind >= 0) {
+      add_panel(d_blank(kind, height), gradient, width);
+      if (height > 0) add_pull(model_, d_blank(kind, height), blank(kind, height), forest_.active);
+      take_blank(kind, node, height);
     } else if (height == 0) {
       int64_t row = first_row(node, 0), hidden = row * panel_floats(shape_.hidden);
       embed_backward(model_, scratch_.embedded + row * panel_floats(width), scratch_.embed_hidden + hidden,
@@ -254,19 +309,19 @@ class Build {
   }
 
   // Adds the gradients of an empty subtree's inner nodes, below its root, height by height.
-  void take_blank(int64_t node, int64_t height) {
+  void take_blank(int64_t kind, int64_t node, int64_t height) {
     int64_t width = shape_.width;
     for (int64_t below = height - 1; below >= 1; --below) {
       int64_t first = node << (height - below), count = int64_t{1} << (height - below);
       for (int64_t lane = 0; lane < forest_.active; ++lane) {
         const float* row = forest_.tree[lane] + first * width;
         float* sums = scratch_.taken;  // side by side, as the rows are
-        for (int64_t f = 0; f < width; ++f) sums[f] = d_blank(below)[f * kLanes + lane];
+        for (int64_t f = 0; f < width; ++f) sums[f] = d_blank(kind, below)[f * kLanes + lane];
         for (int64_t i = 0; i < count; ++i, row += width)
           for (int64_t f = 0; f < width; ++f) sums[f] += row[f];
-        for (int64_t f = 0; f < width; ++f) d_blank(below)[f * kLanes + lane] = sums[f];
+        for (int64_t f = 0; f < width; ++f) d_blank(kind, below)[f * kLanes + lane] = sums[f];
       }
-      add_pull(model_, d_blank(below), blank(below), forest_.active, static_cast<float>(count));
+      add_pull(model_, d_blank(kind, below), blank(kind, below), forest_.active, static_cast<float>(count));
     }
   }
 
@@ -276,6 +331,7 @@ class Build {
   const BuildTape& tape_;
   bool taped_;
   const Occupied& occupied_;
+  const Stock& stock_;
   const float* const* inputs_;
   const int64_t* lengths_;
   BuildScratch scratch_{};

@@ -65,6 +65,11 @@ class Call {
     backward(team);
   }
 
+  auto tape_of(int64_t task) const {
+    Arena arena(work_.a.tape + starts_[task]);
+    return work_.tape(arena, task);
+  }
+
  private:
   void forward(Team& team) {
     team.run(work_.tasks(), [&](int64_t task, int64_t worker) {
@@ -101,11 +106,6 @@ class Call {
   float* of_worker(int64_t worker, int64_t floats) const {
     return work_.a.scratch + work_.model.packed_floats + worker * floats;
   }
-  auto tape_of(int64_t task) const {
-    Arena arena(work_.a.tape + starts_[task]);
-    return work_.tape(arena, task);
-  }
-
   Work work_;
   std::vector<int64_t> starts_;
   int64_t tape_floats_ = 0, forward_floats_ = 0, backward_floats_ = 0, workers_ = 1;

@@ -1,5 +1,7 @@
 // The C interface of calls that have a forward and a backward: each is its `Work`, driven by call.h.
 
+#include <type_traits>
+
 #include "call.h"
 #include "decoder.h"
 #include "hard.h"
@@ -17,6 +19,13 @@ int64_t tell(const ham::Parameters& parameters, HamParameter* found, int64_t roo
   return count;
 }
 
+// Only episodes have any.
+template <class Call>
+void tell_penalties(const Call& call) {
+  using Arguments = std::decay_t<decltype(call.work().a)>;
+  if constexpr (std::is_same_v<Arguments, HamEpisode>) ham::add_penalties(call);
+}
+
 }  // namespace
 
 #define HAM_CALLS(name, Arguments, Work)                                                            \
@@ -24,7 +33,11 @@ int64_t tell(const ham::Parameters& parameters, HamParameter* found, int64_t roo
   int64_t ham_##name##_parameters(const Arguments* a, HamParameter* found, int64_t room) {          \
     return tell(Work(*a).model, found, room);                                                       \
   }                                                                                                 \
-  void ham_##name##_forward(const Arguments* a) { ham::Call<Work>(*a).forward(); }                  \
+  void ham_##name##_forward(const Arguments* a) {                                                   \
+    ham::Call<Work> call(*a);                                                                       \
+    call.forward();                                                                                 \
+    tell_penalties(call);                                                                           \
+  }                                                                                                 \
   int64_t ham_##name##_backward(const Arguments* a) { return ham::Call<Work>(*a).backward() ? 0 : -1; }
 
 HAM_CALLS(episode, HamEpisode, ham::HardEpisode)

@@ -13,6 +13,16 @@ struct EpisodeChunk : Chunk {
   int64_t length[kLanes];
   int64_t updates = 0, filled = 0;  // filled: rows of the input in the longest lane
   Occupied occupied;
+  Stock stock;
+
+  // How many examples' values the update at timestep t makes that count: their last ones nobody reads, unless the
+  // final tree is asked for.
+  int64_t updated(const HamEpisode& e, int64_t t) const { return active(e.tree ? t : t + 1); }
+};
+
+// What a chunk costs beside its outputs, but for the weights.
+struct Penalties {
+  double pull = 0, exploration = 0;
 };
 
 struct Episode {
@@ -37,6 +47,7 @@ struct Episode {
         chunk.filled = std::max(chunk.filled, chunk.length[lane]);
       }
       chunk.occupied = {chunk.filled, e.places};
+      chunk.stock = {e.kinds, e.stock, e.stock_ends};
       // Nobody sees what the last timestep writes, unless the final tree is asked for.
       chunk.updates = e.tree ? chunk.steps : std::max<int64_t>(chunk.steps - 1, 0);
       filled = std::max(filled, chunk.filled);
@@ -88,6 +99,20 @@ inline void clear_rest(const HamEpisode& e, const EpisodeChunk& chunk, int64_t l
     clear(e.turns, example, e.timesteps, first, levels, 0);
     clear(e.leaf, example, e.timesteps, first, 1, 0xFF);
     clear(e.queries, example, e.timesteps, first, e.query, 0);
+  }
+}
+
+// From the tapes of a call, in the order of the chunks.
+template <class Call>
+void add_penalties(const Call& call) {
+  const HamEpisode& e = call.work().a;
+  if (!e.penalties || !e.taped) return;
+  e.penalties[0] = e.penalties[1] = 0;
+  if (e.pull == 0.f && e.exploration == 0.f) return;
+  for (int64_t task = 0; task < call.work().tasks(); ++task) {
+    Penalties penalties = call.work().penalties(task, call.tape_of(task));
+    e.penalties[0] += e.pull * penalties.pull;
+    e.penalties[1] += e.exploration * penalties.exploration;
   }
 }
 

@@ -34,8 +34,8 @@ struct Results {
   }
 };
 
-// `Model` has is_valid(), describe(objective), lay_out(arena, results), and run(between), where it calls `between`
-// when the results are there.
+// `Model` has is_valid(), describe(objective), lay_out(arena, results), run(between), where it calls `between` when
+// the results are there, and pull(), what that cost.
 template <class Model>
 int64_t gradient_of(Model&& model, HamObjective& objective, HamBatch& batch) {
   if (!model.is_valid()) return -1;
@@ -47,6 +47,7 @@ int64_t gradient_of(Model&& model, HamObjective& objective, HamBatch& batch) {
   model.lay_out(arena, results);
   if (arena.used() > batch.floats) return arena.used();
   model.run([&] { ham_objective(&objective); });
+  batch.terms[kPull] = model.pull();
   double squares = 0;
   for (int64_t i = 0; i < batch.weights; ++i)
     squares += static_cast<double>(batch.gradient[i]) * batch.gradient[i];
@@ -92,11 +93,20 @@ class EpisodeBatch {
   }
   template <class Between>
   void run(const Between& between) {
-    call_->forward_and_backward(between);
+    double penalties[2] = {};
+    e_.penalties = penalties;
+    call_->forward_and_backward([&] {
+      between();
+      add_penalties(*call_);
+    });
+    e_.penalties = nullptr;
+    pull_ = penalties[0];
   }
+  double pull() const { return pull_; }
 
  private:
   HamEpisode& e_;
+  double pull_ = 0;
   std::optional<Call<HardEpisode>> call_;
 };
 
@@ -159,6 +169,7 @@ class SequenceBatch {
     decoder_->backward();
     reader_->backward();
   }
+  double pull() const { return 0; }
 
  private:
   HamReader& r_;

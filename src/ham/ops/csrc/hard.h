@@ -33,7 +33,7 @@ struct HardEpisode : Episode {
       join_hidden = arena.panels(updates * shape.levels, join_width);
       made = arena.panels(updates * shape.levels, made_width);
       joined = arena.panels(updates * shape.levels, d);
-      build.lay_out(arena, model, chunk.occupied, keep);
+      build.lay_out(arena, model, chunk.occupied, chunk.stock, keep);
     }
 
     int64_t* leaf_at(int64_t t) const {
@@ -81,7 +81,9 @@ struct HardEpisode : Episode {
       sibling = arena.panels(1, shape.width);
       output = arena.panels(1, shape.outputs);
       if (e.taped) return;
-      untaped.lay_out(arena, model, EpisodeChunk{}, 1, false);
+      EpisodeChunk any;
+      any.stock.kinds = e.kinds;
+      untaped.lay_out(arena, model, any, 1, false);
       one.lay_out(arena, model);
     }
   };
@@ -115,7 +117,7 @@ struct HardEpisode : Episode {
       search_half = arena.panels(kStepBlock, model.search_width());
       write_hidden = arena.panels(kStepBlock, 2 * h);
       mix = arena.panels(kStepBlock, 2 * d);
-      build.lay_out(arena, model, joins, filled);
+      build.lay_out(arena, model, joins, filled, e.kinds);
     }
   };
 
@@ -123,7 +125,7 @@ struct HardEpisode : Episode {
 
   explicit HardEpisode(const HamEpisode& e) : Episode(e) {
     for (const EpisodeChunk& chunk : chunks)
-      joins = std::max(joins, BuildTape::slots(model.shape, chunk.occupied, true));
+      joins = std::max(joins, BuildTape::slots(model.shape, chunk.occupied, chunk.stock, true));
   }
 
   Tape tape(Arena& arena, int64_t task) const { return tape_of<Tape>(arena, task); }
@@ -133,6 +135,7 @@ struct HardEpisode : Episode {
 
   void forward(int64_t task, const Tape& tape, const Forward& scratch) const;
   void backward(int64_t task, const Tape& tape, const Backward& scratch, float* gradients) const;
+  Penalties penalties(int64_t task, const Tape& tape) const;
 };
 
 }  // namespace ham

@@ -83,8 +83,7 @@ void HardEpisode::backward(int64_t task, const Tape& tape, const Backward& scrat
                             scratch.mix + step_at * panel_floats(2 * width),
                             scratch.join_hidden + path_at * panel_floats(model.join_hidden()),
                             scratch.joined + path_at * panel_floats(model.join_outputs())};
-      // Nothing reads what an example's last update made, so that is not pulled.
-      int64_t pulled = chunk.active(t + 1);
+      int64_t pulled = chunk.updated(e, t);
       update_backward(model, forest, tape.ascent(t), out, scratch.d_write, tape.value(t),
                       descent.leaf, root, scratch.gradient, scratch.taken, scratch.sibling,
                       scratch.d_pair, false, pulled);
@@ -123,8 +122,20 @@ void HardEpisode::backward(int64_t task, const Tape& tape, const Backward& scrat
     std::fill(only.of, only.of + kLanes, 1);
     gather(scratch.root, rows_to_read(forest, only.of), width);
   }
-  Build(model, forest, tape.build, true, chunk.occupied, nullptr, chunk.length)
+  Build(model, forest, tape.build, true, chunk.occupied, chunk.stock, nullptr, chunk.length)
       .backward(scratch.build, scratch.root, gradients);
+}
+
+Penalties HardEpisode::penalties(int64_t task, const Tape& tape) const {
+  const EpisodeChunk& chunk = chunks[task];
+  Forest forest(Lanes(chunk, SpareRows{}), a.leaves, model.shape.width);
+  Build build(model, forest, tape.build, true, chunk.occupied, chunk.stock, nullptr, chunk.length);
+  Penalties sums{build.half_squares(), 0};
+  for (int64_t t = 0; t < chunk.updates; ++t)
+    for (int64_t level = 0; level < model.shape.levels; ++level)
+      sums.pull += half_squares(model, tape.ascent(t).joined + level * panel_floats(model.shape.width),
+                                chunk.updated(a, t));
+  return sums;
 }
 
 }  // namespace ham

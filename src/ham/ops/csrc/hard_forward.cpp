@@ -75,7 +75,7 @@ void HardEpisode::forward(int64_t task, const Tape& tape, const Forward& scratch
   Lanes lanes(chunk, scratch.spare);
   Forest forest = e.tree ? Forest::of_examples(lanes, e.tree, e.leaves, e.width)
                          : Forest::of_lanes(lanes, scratch.trees, e.leaves, e.width);
-  Build(model, forest, tape.build, tape.taped, chunk.occupied, inputs_of(e, chunk).row, chunk.length)
+  Build(model, forest, tape.build, tape.taped, chunk.occupied, chunk.stock, inputs_of(e, chunk).row, chunk.length)
       .forward();
   if (!tape.taped && chunk.lanes < kFewLanes) {
     for (int64_t lane = 0; lane < chunk.lanes; ++lane) forward_one(e, model, chunk, forest, lane, scratch);

@@ -152,6 +152,20 @@ HAM_INLINE void add_pull(const Model& model, float* gradient, const float* joine
   add_scaled(gradient, weight, joined, model.shape.width);
 }
 
+// The sum of h^2 / 2 over the values of a panel, in the first lanes only.
+inline double half_squares(const Model& model, const float* joined, int64_t lanes) {
+  double sum = 0;
+  for (int v = 0; v < lanes; v += kWidth) {
+    Vec squares{};
+    for (int64_t f = 0; f < model.shape.width; ++f) {
+      Vec value = load(joined + f * kLanes + v);
+      squares += value * value;
+    }
+    for (int64_t lane = 0; lane < kWidth && v + lane < lanes; ++lane) sum += squares[lane];
+  }
+  return sum / 2;
+}
+
 inline void join_gradient(const Model& model, float* gradients, const float* d_joined,
                           const float* d_hidden, const float* hidden, const float* pair,
                           int64_t panels) {

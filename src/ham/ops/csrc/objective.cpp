@@ -242,8 +242,11 @@ void ham_objective(const HamObjective* objective) {
   const Decisions decisions = decisions_pass(o, scratch.returns, scratch.pulls);
   int64_t ran = 0;
   for (int64_t b = 0; b < o.batch; ++b) ran += o.durations[b];
-  o.terms[0] = cross_entropy + baseline_loss + decisions.reinforce + decisions.exploration;
-  o.terms[1] = cross_entropy;
-  o.terms[2] = decisions.entropy / static_cast<double>(std::max<int64_t>(ran * o.levels, 1));
-  o.terms[3] = static_cast<double>(wrong) / static_cast<double>(o.batch);
+  o.terms[kCrossEntropy] = cross_entropy;
+  o.terms[kBaselineLoss] = baseline_loss;
+  o.terms[kReinforce] = decisions.reinforce;
+  o.terms[kExploration] = decisions.exploration;
+  o.terms[kPull] = 0;
+  o.terms[kMeanEntropy] = decisions.entropy / static_cast<double>(std::max<int64_t>(ran * o.levels, 1));
+  o.terms[kWrong] = static_cast<double>(wrong) / static_cast<double>(o.batch);
 }

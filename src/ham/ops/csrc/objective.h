@@ -9,6 +9,9 @@ enum HamReward : int64_t { kHamming = 0, kLogProbability = 1 };
 enum HamBaseline : int64_t { kNone = 0, kLearned = 1, kLeaveOneOut = 2 };
 enum HamEntropy : int64_t { kInverse = 0, kNegative = 1 };
 
+// What a batch cost: the parts of the loss, which add up to it; the mean entropy; the share of wrong examples.
+enum HamTerm { kCrossEntropy, kBaselineLoss, kReinforce, kExploration, kPull, kMeanEntropy, kWrong, kTerms };
+
 // Tensors are contiguous, row-major, float32 unless said otherwise; example first.
 struct HamObjective {
   int64_t batch, symbols, bits, timesteps, levels, query, every, runs;
@@ -26,7 +29,7 @@ struct HamObjective {
   float* d_turn_logits;
   float* d_head;
   float* scratch;             // ham_objective_floats
-  double* terms;              // loss, cross-entropy, mean entropy, share of wrong examples
+  double* terms;              // by HamTerm; the pull is the episode's
 };
 
 int64_t ham_objective_floats(const HamObjective*);

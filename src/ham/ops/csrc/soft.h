@@ -128,6 +128,7 @@ struct SoftEpisode : Episode {
 
   void forward(int64_t task, const Tape& tape, const Forward& scratch) const;
   void backward(int64_t task, const Tape& tape, const Backward& scratch, float* gradients) const;
+  Penalties penalties(int64_t task, const Tape& tape) const;
 };
 
 // How often a node is come by: its probability, never in the lanes that have finished.

@@ -85,6 +85,18 @@ void write_all_backward(const Model& model, const Tape& tape, int64_t t, int64_t
   });
 }
 
+// The exploration terms at a node, each as often as the node is come by, in the first lanes only.
+double exploration_at(const HamEpisode& e, const float* logit, const float* reach, int64_t lanes) {
+  double sum = 0;
+  for (int v = 0; v < lanes; v += kWidth) {
+    Vec x = load(logit + v);
+    Vec nats = entropy_of(x, of_logit(x)).nats;
+    Vec term = load(reach + v) * (e.entropy == kInverse ? 1.f / (nats + e.least_entropy) : -nats);
+    for (int64_t lane = 0; lane < kWidth && v + lane < lanes; ++lane) sum += term[lane];
+  }
+  return sum;
+}
+
 // Adds the gradient of the exploration term at a node, which counts as often as the node is come by,
 // in the first lanes only.
 void add_exploration(const HamEpisode& e, float* d_logit, const float* logit, const float* reach, int64_t lanes) {
@@ -184,7 +196,7 @@ void SoftEpisode::backward(int64_t task, const Tape& tape, const Backward& scrat
     lanes.active = chunk.active(t);
     if (t < chunk.updates) {
       float* d_half = panel(scratch.write_half, step_at, model.write.out);
-      join_all_backward(model, tape, t + 1, chunk.active(t + 1), scratch, gradients);
+      join_all_backward(model, tape, t + 1, chunk.updated(e, t), scratch, gradients);
       write_all_backward(model, tape, t, lanes.active, scratch, d_half, gradients);
       if (shape.has_lstm) add_query_backward(model, model.write, scratch.d_query, d_half);
     }
@@ -203,6 +215,18 @@ void SoftEpisode::backward(int64_t task, const Tape& tape, const Backward& scrat
       query_gradient(model, model.write, gradients, scratch.write_half, tape.new_query(t), stride, updates);
   }
   build_backward(model, chunk, tape, scratch, gradients);
+}
+
+Penalties SoftEpisode::penalties(int64_t task, const Tape& tape) const {
+  const EpisodeChunk& chunk = chunks[task];
+  Penalties sums;
+  for (int64_t t = 0; t <= chunk.updates && a.pull > 0.f; ++t)
+    for (int64_t node = 1; node < a.leaves; ++node)
+      sums.pull += half_squares(model, tape.tree(t, node), t == 0 ? chunk.lanes : chunk.updated(a, t - 1));
+  for (int64_t t = 0; t < chunk.steps && a.exploration > 0.f; ++t)
+    for (int64_t node = 1; node < a.leaves; ++node)
+      sums.exploration += exploration_at(a, tape.logit_at(t, node), tape.reach_at(t, node), chunk.active(t));
+  return sums;
 }
 
 }  // namespace ham

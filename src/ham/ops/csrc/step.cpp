@@ -80,7 +80,6 @@ class Step {
     } else {
       model.add_write();
       model.add_join();
-      model.pull = a.pull;
     }
   }
 
@@ -191,7 +190,7 @@ class Step {
     Forest trees = Forest::of_examples(lanes, a.d_tree, a.leaves, a.width);
     update_backward(model, trees, tape.ascent(), scratch.ascent, scratch.d_input, tape.input,
                     tape.leaves(), nullptr, scratch.gradient, scratch.taken, scratch.sibling,
-                    scratch.d_pair, true, lanes.active);
+                    scratch.d_pair, true, 0);
     scatter<true>(rows_to_write(trees, tape.leaves()), scratch.d_input, shape.width);
     lanes.scatter(a.d_queries, 1, 0, shape.query, scratch.d_input + panel_floats(shape.width));
     write_gradient(model, gradients, scratch.ascent.mix, scratch.ascent.write_hidden,

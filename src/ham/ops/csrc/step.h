@@ -11,8 +11,8 @@ enum class Kind { attend, update };
 struct Access {
   Kind kind;
   int64_t count, leaves, width, query, hidden, depth, threads;
-  int64_t join = 0;                          // update: as in HamEpisode, and so are the next three
-  float pull = 0.f, top = 0.f, grid = 0.f;
+  int64_t join = 0;                          // update: as in HamEpisode, and so are the next two
+  float top = 0.f, grid = 0.f;
   const int64_t* examples = nullptr;         // which `count` examples take part, or null: all
   const float* const* parameters = nullptr;  // attend: SEARCH; update: candidate, gate, JOIN
   float* tree = nullptr;                     // [2 leaves][width]; attend only reads it

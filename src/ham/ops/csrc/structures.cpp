@@ -16,7 +16,7 @@ const char* type_name() {
   if constexpr (std::is_same_v<Type, int64_t>) return "int64";
   if constexpr (std::is_same_v<Type, float>) return "float32";
   if constexpr (std::is_same_v<Type, double>) return "float64";
-  if constexpr (std::is_same_v<Type, double[4]>) return "float64[4]";
+  if constexpr (std::is_same_v<Type, double[kTerms]>) return "terms";
   if constexpr (std::is_same_v<Type, HamEpisode>) return "HamEpisode";
   if constexpr (std::is_same_v<Type, HamObjective>) return "HamObjective";
   if constexpr (std::is_same_v<Type, HamReader>) return "HamReader";
@@ -38,11 +38,12 @@ std::string described() {
   STRUCTURE(HamEpisode,
     FIELD(batch) FIELD(leaves) FIELD(rows) FIELD(timesteps) FIELD(every)
     FIELD(bits) FIELD(width) FIELD(query) FIELD(hidden) FIELD(outputs) FIELD(depth)
-    FIELD(has_lstm) FIELD(taped) FIELD(threads) FIELD(join) FIELD(entropy)
+    FIELD(has_lstm) FIELD(taped) FIELD(threads) FIELD(join) FIELD(kinds) FIELD(entropy)
     FIELD(exploration) FIELD(least_entropy) FIELD(pull) FIELD(tree_clip) FIELD(top) FIELD(grid) FIELD(cell_bound)
     FIELD(parameters) FIELD(inputs) FIELD(lengths) FIELD(places) FIELD(first_state) FIELD(first_cell)
+    FIELD(stock) FIELD(stock_ends)
     FIELD(durations) FIELD(uniforms) FIELD(output_logits) FIELD(turn_logits) FIELD(turns) FIELD(leaf) FIELD(queries)
-    FIELD(tree) FIELD(tape) FIELD(scratch) FIELD(d_output_logits) FIELD(d_turn_logits) FIELD(d_parameters))
+    FIELD(tree) FIELD(penalties) FIELD(tape) FIELD(scratch) FIELD(d_output_logits) FIELD(d_turn_logits) FIELD(d_parameters))
   STRUCTURE(HamObjective,
     FIELD(batch) FIELD(symbols) FIELD(bits) FIELD(timesteps) FIELD(levels) FIELD(query) FIELD(every) FIELD(runs)
     FIELD(reward) FIELD(baseline) FIELD(normalise) FIELD(entropy)

@@ -36,7 +36,6 @@ def update(
     active: Tensor | None,
     networks: list[Tensor],
     join: str = "rectified",
-    pull: float = 0.0,
     top: float = 0.0,
     grid: int = 0,
 ) -> Tensor:
@@ -44,7 +43,7 @@ def update(
 
     WRITE and JOIN are given by their parameters: of the candidate, the gate, and JOIN. The rest is as in `HAM`.
     """
-    form = (JOINS.index(join), pull, top, float(grid))
+    form = (JOINS.index(join), top, float(grid))
     try:
         torch.ops.ham.update_.default(tree, leaf, query, active, networks, *form)
     except ValueError as error:
@@ -66,7 +65,7 @@ def register() -> None:
         return _reading(tree, uniforms)
 
     @torch.library.register_fake("ham::update_")
-    def _(tree, leaf, query, active, networks, join, pull, top, grid):
+    def _(tree, leaf, query, active, networks, join, top, grid):
         return None
 
     @torch.library.register_fake("ham::attend_forward")
@@ -77,7 +76,7 @@ def register() -> None:
         return *_reading(tree, uniforms), _tape(tree, rows, taped)
 
     @torch.library.register_fake("ham::update_forward")
-    def _(tree, leaf, query, active, networks, join, pull, top, grid, taped):
+    def _(tree, leaf, query, active, networks, join, top, grid, taped):
         highway = JOINS[join] == "highway"
         hidden = networks[0].shape[0] if len(networks) == (20 if highway else 12) else 0
         inputs, width = tree.shape[2] + query.shape[1], tree.shape[2]
@@ -92,7 +91,7 @@ def register() -> None:
         return _gradients(d_tree, search, query)
 
     @torch.library.register_fake("ham::update_backward")
-    def _(d_tree, tape, active, networks, query, join, pull, top, grid):
+    def _(d_tree, tape, active, networks, query, join, top, grid):
         return _gradients(d_tree, networks, query)
 
 

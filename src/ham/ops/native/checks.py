@@ -97,6 +97,14 @@ def check_range(name: str, tensor: Tensor, low: int, high: int) -> None:
         raise InputError(f"{name} must be between {low} and {high}, got {tensor.view(-1)[bad].item()}")
 
 
+def check_ends(ends: Tensor, leaves: int) -> None:
+    """Refuse ends of ranges of leaves that are not in ascending order."""
+    if ends.numel():
+        check_range("ends", ends, 0, leaves)
+        if bool((ends.diff() < 0).any()):
+            raise InputError(f"the ends of a stock must lie in 0 … {leaves} in ascending order")
+
+
 def check_places(places: Tensor, leaves: int) -> None:
     """Refuse places that are not different leaves in ascending order."""
     if places.numel():

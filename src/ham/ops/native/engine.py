@@ -64,13 +64,13 @@ class NativeEngine:
         active: Tensor | None,
         write: nn.Module,
         join: nn.Module,
-    ) -> Tensor:
+        pull: float = 0.0,
+    ) -> tuple[Tensor, None]:
         try:
             networks = self._parameters(write) + self._parameters(join)
             form: Any = join
-            return accesses.update(
-                tree, leaf, query, active, networks, form.form, form.pull, form.top, form.grid
-            )
+            tree = accesses.update(tree, leaf, query, active, networks, form.form, form.top, form.grid)
+            return tree, None
         except Exception:
             self._look_again((write, WRITE), (join, JOIN))
             raise
@@ -90,7 +90,10 @@ class NativeEngine:
         active: Tensor | None,
         write: nn.Module,
         join: nn.Module,
+        pull: float = 0.0,
     ) -> str:
+        if pull:
+            return "a pull on what JOIN makes is known in whole episodes alone"
         if not (is_plain(tree) and is_plain(query) and is_plain(leaf, torch.int64)) and (
             why := why_not_floats(tree=tree, query=query) or why_not_tensor("leaf", leaf, torch.int64)
         ):

@@ -6,7 +6,6 @@ It computes what the models' forward passes define; README.md beside this folder
 from __future__ import annotations
 
 from collections.abc import Mapping
-from math import isfinite
 from typing import TypedDict, Unpack, get_args
 
 import torch
@@ -14,7 +13,7 @@ from torch import Tensor
 
 from ham.core.errors import InputError
 from ham.core.tree import depth_of
-from ham.ops.episode import Entropy, Episode, Order
+from ham.ops.episode import Entropy, Episode, Order, Stock
 from ham.ops.native.calls import needs_tape
 from ham.ops.native.checks import LARGEST, check, check_dimensions, require_engine
 from ham.ops.native.layout import JOINS, Sizes, check_bounds
@@ -28,14 +27,6 @@ class EpisodeOptions(TypedDict, total=False):
 
     soft: bool
     """Attend softly. Nothing is decided then: no uniforms, turns of depth 0, and the likeliest leaves."""
-    pull: float
-    """As `Join.pull`."""
-    tree_clip: float
-    """As `SoftHAM.tree_clip`."""
-    exploration: float
-    """As `SoftHAM.exploration`."""
-    entropy: Entropy
-    """As `SoftHAM.entropy`."""
     join: str
     """The form of JOIN, as in `HAM`."""
     top: float
@@ -87,21 +78,30 @@ def check_order(sizes: Sizes, order: Order) -> None:
             raise InputError(f"{timesteps} timesteps need as many inputs, got {rows}")
         if order.places is not None or order.start is not None:
             raise InputError("places and start are for LSTM+HAM")
+    if order.stock:
+        check_stock(sizes, order.stock)
     if order.places is not None:
         check("places", order.places, (rows,), torch.int64)
     for part in order.start or ():
         check("start", part, (batch, sizes.query))
 
 
-def check_soft(order: Order, soft: bool, tree_clip: float, exploration: float) -> None:
+def check_stock(sizes: Sizes, stock: Stock) -> None:
+    """Refuse a stock that has another shape than its ends and the memory say."""
+    if sizes.has_lstm:
+        raise InputError("a stock is for raw HAM, whose memory begins empty")
+    check("stock", stock.values, (stock.ends.numel(), sizes.width))
+    check("ends", stock.ends, (stock.ends.numel(),), torch.int64)
+
+
+def check_soft(order: Order, soft: bool) -> None:
     """Refuse what only soft attention knows, or what it does not."""
+    if soft and order.stock:
+        raise InputError("a stock is for hard attention")
     if soft and order.uniforms is not None:
         raise InputError("soft attention decides nothing: uniforms must be None")
-    for name, value in (("tree_clip", tree_clip), ("exploration", exploration)):
-        if value and not soft:
-            raise InputError(f"{name} is for soft attention, got {value} without it")
-        if not (isfinite(value) and value >= 0):
-            raise InputError(f"{name} must be finite and not negative, got {value}")
+    if (name := order.penalties.of_soft) and not soft:
+        raise InputError(f"{name} is for soft attention")
     if soft and order.leaves * order.timesteps > LARGEST:
         raise InputError(
             f"soft attention visits all leaves: leaves times timesteps must be at most {LARGEST:,}, "
@@ -115,16 +115,12 @@ def _run(
     order: Order,
     *,
     soft: bool = False,
-    pull: float = 0.0,
-    tree_clip: float = 0.0,
-    exploration: float = 0.0,
-    entropy: Entropy = "inverse",
     join: str = "rectified",
     top: float = 0.0,
     grid: int = 0,
     cell_bound: float = 0.0,
 ) -> Episode:
-    check_soft(order, soft, tree_clip, exploration)
+    check_soft(order, soft)
     check_bounds(sizes.highway, join, top, grid, cell_bound)
     inputs, uniforms, timesteps = order.inputs.detach(), order.uniforms, order.timesteps
     lengths = order.lengths if sizes.has_lstm else None
@@ -136,10 +132,17 @@ def _run(
         check("uniforms", uniforms, (len(inputs), timesteps, depth_of(order.leaves)))
         uniforms = uniforms.detach()
     first_state, first_cell = (part.detach() for part in order.start) if order.start else (None, None)
-    outputs, turn_logits, turns, leaves, queries, tree, _tape = torch.ops.ham.episode.default(
-        parameters, inputs, lengths, order.durations, uniforms, order.places, first_state, first_cell,
-        list(map(int, sizes)), order.leaves, timesteps, order.every, soft, JOINS.index(join), pull, tree_clip,
-        exploration, top, float(grid), cell_bound, ENTROPIES.index(entropy), order.final_tree, order.keep,
-        needs_tape(*parameters),
+    values, ends = (order.stock.values.detach(), order.stock.ends) if order.stock else (None, None)
+    penalties = order.penalties
+    pull, exploration = penalties.pull, penalties.exploration
+    outputs, turn_logits, turns, leaves, queries, tree, costs, _tape = torch.ops.ham.episode.default(
+        parameters, inputs, lengths, order.durations, uniforms, order.places, first_state, first_cell, values, ends,
+        list(map(int, sizes)), order.leaves, timesteps, order.every, soft, JOINS.index(join), pull,
+        penalties.tree_clip, exploration, top, float(grid), cell_bound, ENTROPIES.index(penalties.entropy),
+        order.final_tree, order.keep, needs_tape(*parameters) or pull > 0 or exploration > 0,
     )  # fmt: skip
-    return Episode(outputs, turn_logits, turns, leaves, queries, tree if order.final_tree else None)
+    # A single leaf has nothing above it to pull, and no turns to explore.
+    weights = (pull, exploration) if order.leaves > 1 else (0.0, 0.0)
+    of_penalties = (cost if weight else None for cost, weight in zip(costs, weights, strict=True))
+    kept = tree if order.final_tree else None
+    return Episode(outputs, turn_logits, turns, leaves, queries, kept, *of_penalties)

@@ -39,7 +39,16 @@ class RunEpisode(NamedTuple):
         state, cell = order.start or (None, None)
         if torch.is_grad_enabled() and any(part.requires_grad for part in order.start or ()):
             return "the first state asks for a gradient"
-        floats = {"inputs": order.inputs, "uniforms": order.uniforms, "state": state, "cell": cell}
+        if order.stock and self.options.get("soft"):
+            return "soft attention over a memory that is partly full at first"
+        stock = order.stock.values if order.stock else None
+        floats = {
+            "inputs": order.inputs,
+            "uniforms": order.uniforms,
+            "state": state,
+            "cell": cell,
+            "stock": stock,
+        }
         return why_not_floats(**floats) or why_not_networks(self.networks)
 
     def run(self) -> Episode:
@@ -112,8 +121,13 @@ class MakeGradient(NamedTuple):
     def why_not(self) -> str:
         if why := why_not_bits(self.codec) or why_not_floats(weights=self.weights, gradient=self.gradient):
             return why
+        if (baseline := self.options["baseline"]) not in training.BASELINES:
+            return f"the estimator {baseline} is not one of {', '.join(training.BASELINES)}"
         if forms.form_of(self.model) not in TRAINED:
             return f"{type(self.model).__name__} is not one of the models that it trains in one call"
+        networks = self.model.networks()
+        if isinstance(networks, Networks) and (why := why_not_networks(networks)):
+            return why
         if why := why_not_module(self.model, *TRAINED):
             return why
         try:

@@ -63,7 +63,11 @@ def levels_here() -> list[str]:
         return []
     has = {word for line in lines if line.startswith("flags") for word in line.split()}
     names = list(LEVELS)
-    return [level for place, level in enumerate(names) if set().union(*map(LEVELS.get, names[place:])) <= has]
+    return [
+        level
+        for place, level in enumerate(names)
+        if set().union(*(LEVELS[name] for name in names[place:])) <= has
+    ]
 
 
 def _version_if_intact(file: Path) -> str | None:

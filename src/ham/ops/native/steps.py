@@ -15,6 +15,7 @@ from torch import Tensor
 from ham.core.errors import InputError
 from ham.ops.native.checks import check_dimensions, check_laid_out, check_range, pointer
 from ham.ops.native.library import buffer, loaded, structures
+from ham.ops.native.structures import TERMS
 
 
 def cross_entropy(
@@ -33,7 +34,7 @@ def cross_entropy(
     check_laid_out("counted", counted, (batch, symbols), torch.bool)
     check_laid_out("asked", asked, (batch,), torch.int64)
     check_range("asked", asked, 0, symbols)
-    d_outputs, terms = torch.empty_like(outputs), (c_double * 4)()
+    d_outputs, terms = torch.empty_like(outputs), (c_double * len(TERMS))()
     call = structures().HamObjective(
         batch=batch, symbols=symbols, bits=bits, timesteps=symbols, every=1,
         outputs=outputs.data_ptr(), targets=targets.data_ptr(), counted=counted.data_ptr(),
@@ -43,7 +44,7 @@ def cross_entropy(
     scratch = buffer(calls.ham_objective_floats(ctypes.byref(call)))
     call.scratch = pointer(scratch)
     calls.ham_objective(ctypes.byref(call))
-    return d_outputs, terms[1], terms[3]
+    return d_outputs, terms[TERMS.index("cross_entropy")], terms[TERMS.index("wrong")]
 
 
 def adam(

@@ -8,12 +8,17 @@ from ctypes import c_double, c_float, c_int64, c_void_p
 from itertools import groupby
 from typing import Any, NamedTuple
 
+from ham.ops.episode import PARTS
+
+TERMS = (*PARTS, "entropy", "wrong")
+"""What a batch cost, in the order of HamTerm."""
+
 TYPES: dict[str, Any] = {
     "pointer": c_void_p,
     "int64": c_int64,
     "float32": c_float,
     "float64": c_double,
-    "float64[4]": c_double * 4,
+    "terms": c_double * len(TERMS),
 }
 
 

@@ -19,9 +19,11 @@ from torch import Tensor, nn
 
 from ham.core.errors import InputError
 from ham.core.tree import depth_of
+from ham.ops.episode import Stock
 from ham.ops.native.checks import (
     LARGEST,
     Shapes,
+    check_ends,
     check_finite,
     check_laid_out,
     check_places,
@@ -29,16 +31,17 @@ from ham.ops.native.checks import (
     pointer,
 )
 from ham.ops.native.decoder import Widths
-from ham.ops.native.episodes import ENTROPIES
+from ham.ops.native.episodes import ENTROPIES, check_stock
 from ham.ops.native.layout import JOINS, Sizes, check_bounds
 from ham.ops.native.library import buffer, loaded, structures
 from ham.ops.native.reader import reader_parameters
+from ham.ops.native.structures import TERMS
 
 REWARDS = ("hamming", "log-probability")
 BASELINES = ("none", "learned", "leave-one-out")
 
-Terms = tuple[float, float, float, float, float]
-"""Loss, cross-entropy, mean entropy, share of wrong examples, norm of the gradient."""
+Terms = tuple[dict[str, float], float]
+"""What a batch cost, by `TERMS`, and the norm of its gradient."""
 
 
 @dataclass(frozen=True)
@@ -106,7 +109,7 @@ class _Batches:
             self._workspace = buffer(needed + needed // 4)
             needed = self._try()
         batch = self._call.batch
-        return None if needed else (*batch.terms, batch.norm)
+        return None if needed else (dict(zip(TERMS, batch.terms, strict=True)), batch.norm)
 
     def _try(self) -> int:
         batch = self._call.batch
@@ -169,11 +172,12 @@ class Gradient:
         exploration: float,
         places: Tensor | None = None,
         start: tuple[Tensor, Tensor] | None = None,
+        stock: Stock | None = None,
     ) -> Terms:
         """Fills the gradient.
 
-        `asked` is how many of the symbols of `targets` each example runs for; `places` and `start` are as in
-        `ham.ops.episode.Order`.
+        `asked` is how many of the symbols of `targets` each example runs for; `places`, `start` and `stock` are as
+        in `ham.ops.episode.Order`.
         """
         inputs = self._check(inputs, lengths, asked, targets, counted, uniforms, leaves, places, start)
         durations = asked * self.every if self.every > 1 else asked
@@ -184,6 +188,12 @@ class Gradient:
         episode.first_state, episode.first_cell = (
             [part.data_ptr() for part in start] if start else (None, None)
         )
+        if stock:
+            check_stock(self.sizes, stock)
+            check_ends(stock.ends, leaves)
+            stock = Stock(stock.values.contiguous(), stock.ends.contiguous())
+        episode.kinds = len(stock.ends) if stock else 0
+        episode.stock, episode.stock_ends = [part.data_ptr() for part in stock] if stock else (None, None)
         episode.threads = torch.get_num_threads()
         episode.inputs, episode.lengths = inputs.data_ptr(), lengths.data_ptr()
         episode.durations, episode.uniforms = durations.data_ptr(), uniforms.data_ptr()
@@ -198,7 +208,7 @@ class Gradient:
             for part in start or ():
                 check_finite("start", part)
             raise RuntimeError("the engine refused a batch for no reason that was found")
-        if not isfinite(terms[0]):
+        if not isfinite(sum(terms[0].values())):
             check_finite("targets", targets)
         return terms
 
