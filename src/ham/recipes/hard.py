@@ -138,7 +138,7 @@ def stack() -> Run:
         "stack",
         replace(_STRUCTURES, top=2.0, grid=4),
         practice=Options(fills=0.4),
-        data=Data(runs=4, tallest=4096, validation=4000),
+        data=Data(runs=4, tallest=4096, validation=2000),
         objective=_PEERS,
         schedule=Schedule(epochs=45, finish=25),
         main=Phase(stocked=0.1),
