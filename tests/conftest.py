@@ -1,5 +1,6 @@
 """Under test every shape is checked; the engine is plain PyTorch unless a test asks for both."""
 
+import logging
 import os
 import signal
 
@@ -97,3 +98,10 @@ def environment_as_it_was():
     yield
     os.environ.clear()
     os.environ.update(before)
+
+
+@pytest.fixture(autouse=True)
+def quiet_logger():
+    """Handlers that a command adds hold this test's standard error."""
+    yield
+    logging.getLogger("ham").handlers.clear()

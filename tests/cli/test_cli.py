@@ -271,7 +271,7 @@ class TestBar:
     def test_shows_epoch_error_leaves_pace_and_time_left(self):
         console = Console(force_terminal=True, width=100, record=True, file=io.StringIO())
         run = run_with("sort", epochs=2, batches=40)
-        epoch = Epoch(1, "main", 4, 12.5, *[1.0] * 8, True, 3.0)
+        epoch = Epoch(1, "main", 4, 12.5, *[1.0] * 3, {"cross_entropy": 1.0}, *[1.0] * 5, True, 3.0)
         events = [Step(0, 20, 4, 0.5), Step(0, 40, 4, 0.5), epoch, Step(1, 20, 8, 0.5)]
         progress.training(events, run, 0, console)
         shown = console.export_text()

@@ -19,6 +19,7 @@ from ham.config import Architecture, Data, Phase, Run
 from ham.config.checks import LARGEST
 from ham.core.errors import InputError
 from ham.core.files import LARGEST_TEXT, read_bytes, read_json
+from ham.ops.episode import PARTS
 from ham.runs import CHECKPOINT, CONFIG, METRICS, STATE, RunFolder, load
 from ham.search.plan import Plan, SearchFolder
 from ham.search.space import from_file, merged
@@ -186,6 +187,7 @@ class TestTooMuch:
                 "error bit_error loss train_loss train_error entropy gradient learning_rate exploration".split(),
                 -1.2345678901234567e-123,
             ),
+            train_parts=dict.fromkeys(PARTS, -1.2345678901234567e-123),
             seconds=1234567890.1,
         )
         assert len(json.dumps(asdict(longest)) + "\n") * LARGEST["epochs"] <= LARGEST_TEXT

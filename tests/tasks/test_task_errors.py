@@ -61,7 +61,9 @@ def test_the_shorter_number_is_filled_with_zeros():
 def test_names():
     assert tasks.names()[0] == "reverse"
     assert tasks.get("Priority-Queue").name == "priority_queue"
-    with pytest.raises(InputError, match="no task is named 'sorting'; there are reverse"):
+    with pytest.raises(
+        InputError, match=r"no task is named 'sorting' \(did you mean sort\?\); there are reverse"
+    ):
         tasks.get("sorting")
     with pytest.raises(InputError, match=r"no file nowhere\.py"):
         tasks.get("nowhere.py:Task")

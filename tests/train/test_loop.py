@@ -205,7 +205,8 @@ def test_a_loss_that_is_no_number_stops_with_its_seed_and_the_state_before(
 
     def spoilt(*arguments, **named):
         cost = real(*arguments, **named)
-        return dataclasses.replace(cost, loss=cost.loss * bad) if next(calls) == 3 else cost
+        spoilt_parts = {part: value * bad for part, value in cost.parts.items()}
+        return dataclasses.replace(cost, parts=spoilt_parts) if next(calls) == 3 else cost
 
     with monkeypatch.context() as patched:
         patched.setattr(Gradient, "of", spoilt)

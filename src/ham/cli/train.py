@@ -240,7 +240,9 @@ def _named(run: Run | None) -> tuple[str, str]:
 
 
 def _summary(trained: Trained, path: Path) -> str:
-    best = [epoch for epoch in trained.log if epoch["best"]][-1]
+    best = next((epoch for epoch in reversed(trained.log) if epoch["best"]), None)
+    if best is None:
+        raise InputError(f"none of the epochs in {path} is recorded as the best")
     leaves = trained.run.data.leaves
     reached = "" if best["longest"] == leaves else f" (of {leaves} wanted)"
     return (

@@ -65,8 +65,8 @@ class Run:
                 f"{name}.tall is for models with a tree, not for {self.model.kind}",
             )
             require(
-                0 <= phase.tall_from <= self.data.leaves,
-                f"{name}.tall_from must lie in 0 … {self.data.leaves}, got {phase.tall_from}",
+                phase.tall_from >= 0,
+                f"{name}.tall_from must not be negative, got {phase.tall_from}",
             )
             require(
                 not phase.anywhere or self.model.cell_bound > 0,

@@ -102,7 +102,7 @@ class Recorder:
         self.queries: list[Tensor] = []
         self.outputs: list[Tensor] = []
 
-    def episode(self, every: int, tree: Tensor | None, pull: Tensor | None) -> Episode:
+    def episode(self, every: int, tree: Tensor | None, pull: Tensor | None = None) -> Episode:
         time = torch.arange(len(self.reads), device=self.durations.device)
         ran = time < self.durations[:, None]
         gave = ran[:, every - 1 :: every]
