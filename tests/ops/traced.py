@@ -158,7 +158,7 @@ def operations():
     leaf, active = torch.tensor([0, 5, 15]), torch.tensor([True, False, True])
     plain = [tensor.detach() for tensor in search]
     others = [tensor.detach() for tensor in networks]
-    form = (0, 0.0, 0.0, 0.0)
+    form = (0, 0.0, 0.0)
     searching = (*torch.ops.ham.pack(plain, True, False), 8)
     updating = (*torch.ops.ham.pack(others, False, False), 8)
     of_attend = torch.ops.ham.attend_forward(tree, query, uniforms, *searching, True)
