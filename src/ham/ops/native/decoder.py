@@ -57,8 +57,13 @@ class Widths(NamedTuple):
 
 
 @torch.compiler.assume_constant_result
-@lru_cache(maxsize=64)
 def _parameters(bits: int, cells: int, item: int, width: int) -> Shapes:
+    """Names and shapes of its parameters, in the order in which the engine takes them."""
+    return _asked(bits, cells, item, width)
+
+
+@lru_cache(maxsize=64)
+def _asked(bits: int, cells: int, item: int, width: int) -> Shapes:
     items = 1 if width else 0
     call = structures().HamDecoder(bits=bits, cells=cells, items=items, item=item, width=width)
     return expected_parameters("decoder", call)

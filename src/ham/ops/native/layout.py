@@ -63,8 +63,13 @@ class Sizes(NamedTuple):
 
 
 @torch.compiler.assume_constant_result
-@lru_cache(maxsize=256)
 def _parameters(*sizes: Any) -> Shapes:
+    """Names and shapes of its parameters, in the order in which the engine takes them."""
+    return _asked(*sizes)
+
+
+@lru_cache(maxsize=256)
+def _asked(*sizes: Any) -> Shapes:
     of = Sizes(*sizes)
     join = JOINS.index("highway") if of.highway else 0
     return expected_parameters("episode", structures().HamEpisode(leaves=1, join=join, **of.fields))

@@ -61,9 +61,13 @@ def read(parameters: Mapping[str, Tensor], rows: Tensor, lengths: Tensor) -> tup
 
 
 @torch.compiler.assume_constant_result
-@lru_cache(maxsize=64)
 def reader_parameters(features: int, cells: int, directions: int) -> Shapes:
     """Names and shapes of its parameters, in the order in which the engine takes them."""
+    return _asked(features, cells, directions)
+
+
+@lru_cache(maxsize=64)
+def _asked(features: int, cells: int, directions: int) -> Shapes:
     call = structures().HamReader(features=features, cells=cells, directions=directions)
     return expected_parameters("reader", call)
 
