@@ -20,7 +20,7 @@ from ham.bench.timing import interleaved
 from ham.bench.work import Trainer, Work
 from ham.models.memory import Read
 from ham.models.model import Model, Recorder
-from ham.ops import set_backend
+from ham.ops import log_prob_of, set_backend
 
 
 def rows(tree: Tensor, nodes: Tensor) -> Tensor:
@@ -62,8 +62,8 @@ class Plain(Model):
             fresh.append(self.memory.join(torch.cat([left, right], -1)))
         written = torch.where(active[:, None, None], torch.stack(fresh[::-1], 1), nodes)
         tree = tree.scatter(1, way[..., None].expand_as(written), written)
-        leaf = path[-1] - tree.shape[1] // 2
-        return tree, h, c, self.output(h), Read(leaf, value, torch.stack(turns, 1), logits)
+        leaf, taken = path[-1] - tree.shape[1] // 2, torch.stack(turns, 1)
+        return tree, h, c, self.output(h), Read(leaf, value, taken, logits, log_prob_of(logits, taken))
 
     def forward(self, inputs, lengths, asked, *, leaves, uniforms, targets=None):
         tree = self.memory.init(inputs, lengths, leaves).tree

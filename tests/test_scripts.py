@@ -57,7 +57,9 @@ SMALL = {
         outcomes = script.Outcomes(returns, ran, 1, lambda: returns)
         assert script.against_the_mean(outcomes).tolist() == [[-1.0], [1.0]]
         print("each against the mean of both")""",
+    "examples/own_model.py": "print(script.train(script.LookUp(script.ham.HAM), batches=2))",
     "examples/own_transformations.py": "print(script.train(batches=2))",
+    "examples/stream.py": "print(script.learn(script.Agent(), chunks=2))",
 }
 NEEDS = {"benchmarks/jax_peer.py": "jax", "benchmarks/complexity.py": "matplotlib"}
 

@@ -139,7 +139,8 @@ def test_the_command_prints_and_writes(no_heavy_peers, monkeypatch, tmp_path, ca
     monkeypatch.setattr(bench, "QUICK", TINY)
     arguments = ["--quick", "--sizes", "2", "4", "--out", str(tmp_path / "docs")]
     assert cli.main(["bench", *arguments]) == 0
-    assert "left out of this test" in capsys.readouterr().out
+    printed = capsys.readouterr().out
+    assert "left out of this test" in printed
     assert cli.main(["bench", *arguments, "--json"]) == 0
     logging.getLogger("ham").handlers.clear()
     written = json.loads(capsys.readouterr().out)

@@ -63,7 +63,7 @@ def test_a_user_without_a_name_and_a_home():
         done = subprocess.run(words, stdout=-1, stderr=-1, env=env, cwd=here, text=True, check=False)
     assert "Traceback" not in done.stderr
     assert done.returncode == 0, done.stderr
-    assert "there is no home folder for the cache; set HAM_CACHE to a folder" in done.stdout
+    assert "there is no home folder for the cache; set HAM_CACHE to a folder" in " ".join(done.stdout.split())
     assert "→ 2 1  (right)" in done.stdout
 
 

@@ -113,6 +113,7 @@ def test_the_page_refuses_what_it_does_not_know():
 def test_from_the_command_line(tmp_path, capsys):
     small = "--model.cells 4 --model.size 4 --model.hidden 4 --data.batch 4 --data.runs 2 --data.batches 2"
     small += " --data.validation 4 --data.leaves 4 --schedule.epochs 1 --schedule.finish 0"
+    small += " --model.cell-bound 0 --main.anywhere 0 --end.anywhere 0"
     folder = str(tmp_path / "run")
     assert main(["train", "reverse", "--model.controller", "gru", "--out", folder, *small.split()]) == 0
     assert main(["evaluate", folder, "--examples", "4"]) == 0

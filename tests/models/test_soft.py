@@ -133,7 +133,7 @@ def test_training_speaks_of_an_example_where_the_memory_is_told_of_a_batchs_mean
 
 def test_training_leaves_nothing_on_a_module():
     task = tasks.get("reverse")
-    model = LSTMHAM(task.features, task.bits, cells=4, size=4, hidden=4, soft=True)
+    model = LSTMHAM(task.features, task.outputs.width, cells=4, size=4, hidden=4, soft=True)
     before = [dict(vars(part)) for part in model.modules()]
     flat = FlatParameters(model)
     run = run_with(batch=4, tree_clip=2.0, pull=0.4)

@@ -84,14 +84,14 @@ def from_file(name: str) -> Estimator:
 def estimated(function: Estimator, outcomes: Outcomes) -> Estimate:
     """What an estimator gives, if it is an advantage for every timestep."""
     found = function(outcomes)
-    estimate = found if isinstance(found, Estimate) else Estimate(found)
-    expected, got = outcomes.returns.shape, getattr(estimate.advantages, "shape", None)
+    advantages = found.advantages if isinstance(found, Estimate) else found
+    expected, got = outcomes.returns.shape, getattr(advantages, "shape", None)
     if got != expected:
         raise InputError(
             f"an estimator gives an advantage for every timestep, {tuple(expected)}, got "
             + (type(found).__name__ if got is None else str(tuple(got)))
         )
-    return estimate
+    return found if isinstance(found, Estimate) else Estimate(found)
 
 
 @estimator("learned")
