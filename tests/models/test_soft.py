@@ -137,7 +137,7 @@ def test_training_leaves_nothing_on_a_module():
     before = [dict(vars(part)) for part in model.modules()]
     flat = FlatParameters(model)
     run = run_with(batch=4, tree_clip=2.0, pull=0.4)
-    examples = Examples.of(task.sample(np.random.default_rng(0), 4, 4, np.array([4, 3, 2, 4])))
+    examples = Examples.of(task.sample(np.random.default_rng(0), 4, 4, np.array([4, 3, 2, 4])), task.outputs)
     Gradient(model, flat, run).of(examples, torch.zeros(4, 8, 0), leaves=4, reinforce=1.0, exploration=0.5)
     assert [vars(part).keys() for part in model.modules()] == [part.keys() for part in before]
 
