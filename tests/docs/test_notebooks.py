@@ -19,8 +19,9 @@ def cells_of(path):
 
 @pytest.mark.parametrize("notebook", NOTEBOOKS, ids=lambda path: path.stem)
 def test_it_runs_and_gives_what_is_stored(notebook, tmp_path):
-    words = ["-m", "nbclient.cli", "--output", str(tmp_path / "{notebook_name}"), str(notebook)]
-    done = subprocess.run([sys.executable, *words], cwd=tmp_path, capture_output=True, text=True)
+    execute = Path(sys.executable).with_name("jupyter-execute")
+    words = [execute, "--output", tmp_path / "{notebook_name}", notebook]
+    done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     made = cells_of(tmp_path / notebook.name)
     assert kinds_of(made) == kinds_of(cells_of(notebook)), "make notebooks stores the outputs anew"
