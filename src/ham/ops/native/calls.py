@@ -12,11 +12,12 @@ import torch
 from torch import Tensor
 
 from ham.core.errors import InputError
+from ham.ops.forms import constant
 from ham.ops.native.checks import Shapes, check, pointer
 from ham.ops.native.library import buffer, loaded, structures
 
 
-@torch.compiler.assume_constant_result
+@constant
 def expected_parameters(kind: str, **widths: int) -> Shapes:
     """Names and shapes of a call's parameters, in the order in which the engine takes them."""
     return _asked(kind, *widths.items())

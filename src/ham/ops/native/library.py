@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from ham.ops.forms import constant
 from ham.ops.native import compiler, prebuilt
 from ham.ops.native.structures import Structures
 
@@ -51,7 +52,7 @@ def available() -> bool:
     return not why_not()
 
 
-@torch.compiler.assume_constant_result
+@constant
 def why_not() -> str:
     """One line on why the engine cannot be had, empty where it can."""
     if _engine is not None:
