@@ -62,6 +62,12 @@ class TestForLonger:
         assert main(["train", "--resume", str(folder), "--schedule.epochs", str(ended + 1)]) == 0
         assert len(RunFolder(folder).metrics()) == ended + 1
 
+    def test_no_longer_than_asked(self, tmp_path):
+        """A run of one epoch has no end phase; one of two would have begun it by now."""
+        folder = trained(tmp_path / "a", "--schedule.epochs", 1, finish=5)
+        assert main(["train", "--resume", str(folder), "--schedule.epochs", "2"]) == 0
+        assert len(RunFolder(folder).metrics()) == 2
+
     def test_not_for_less(self, tmp_path, capsys):
         folder = trained(tmp_path / "a", "--schedule.epochs", 2)
         said = refusal(capsys, "train", "--resume", folder, "--schedule.epochs", 2)
