@@ -63,6 +63,7 @@ void prefetch_step(const Model& model, const EpisodeChunk& chunk, const HardEpis
 }  // namespace
 
 void HardEpisode::backward(int64_t task, const Tape& tape, const Backward& scratch, float* gradients) const {
+  if (task < builders) return build_shared_backward(task, tape, scratch, gradients);
   const HamEpisode& e = a;
   const EpisodeChunk& chunk = chunks[task];
   const Shape& shape = model.shape;
@@ -117,20 +118,20 @@ void HardEpisode::backward(int64_t task, const Tape& tape, const Backward& scrat
   }
 
   forest.active = chunk.lanes;
-  if (levels == 0) {
-    Nodes only;
-    std::fill(only.of, only.of + kLanes, 1);
-    gather(scratch.root, rows_to_read(forest, only.of), width);
-  }
+  if (levels == 0) gather(scratch.root, rows_to_read(forest, same_node(1).of), width);
+  if (!chunk.builds) return give_shared(task, forest, scratch.root);
   Build(model, forest, tape.build, true, chunk.occupied, chunk.stock, nullptr, chunk.length)
       .backward(scratch.build, scratch.root, gradients);
 }
 
 Penalties HardEpisode::penalties(int64_t task, const Tape& tape) const {
   const EpisodeChunk& chunk = chunks[task];
-  Forest forest(Lanes(chunk, SpareRows{}), a.leaves, model.shape.width);
-  Build build(model, forest, tape.build, true, chunk.occupied, chunk.stock, nullptr, chunk.length);
-  Penalties sums{build.half_squares(), 0};
+  Penalties sums;
+  if (chunk.builds) {
+    Forest forest(Lanes(chunk, SpareRows{}), a.leaves, model.shape.width);
+    Build build(model, forest, tape.build, true, chunk.occupied, chunk.stock, nullptr, chunk.length);
+    sums.pull = build.half_squares() * (task < builders ? static_cast<double>(a.runs) : 1);
+  }
   for (int64_t t = 0; t < chunk.updates; ++t)
     for (int64_t level = 0; level < model.shape.levels; ++level)
       sums.pull += half_squares(model, tape.ascent(t).joined + level * panel_floats(model.shape.width),

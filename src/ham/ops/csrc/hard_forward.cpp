@@ -69,14 +69,18 @@ void forward_one(const HamEpisode& e, const Model& model, const EpisodeChunk& ch
 }  // namespace
 
 void HardEpisode::forward(int64_t task, const Tape& tape, const Forward& scratch) const {
+  if (task < builders) return build_shared(task, tape, scratch);
   const HamEpisode& e = a;
   const EpisodeChunk& chunk = chunks[task];
   int64_t levels = model.shape.levels;
   Lanes lanes(chunk, scratch.spare);
   Forest forest = e.tree ? Forest::of_examples(lanes, e.tree, e.leaves, e.width)
                          : Forest::of_lanes(lanes, scratch.trees, e.leaves, e.width);
-  Build(model, forest, tape.build, tape.taped, chunk.occupied, chunk.stock, inputs_of(e, chunk).row, chunk.length)
-      .forward();
+  if (chunk.builds)
+    Build(model, forest, tape.build, tape.taped, chunk.occupied, chunk.stock, inputs_of(e, chunk).row, chunk.length)
+        .forward();
+  else
+    take_shared(task, forest, tape.build.root);
   if (!tape.taped && chunk.lanes < kFewLanes) {
     for (int64_t lane = 0; lane < chunk.lanes; ++lane) forward_one(e, model, chunk, forest, lane, scratch);
     clear_rest(e, chunk, levels);

@@ -51,6 +51,12 @@ struct Nodes {
   int64_t of[kLanes];
 };
 
+HAM_INLINE Nodes same_node(int64_t node) {
+  Nodes nodes;
+  for (int lane = 0; lane < kLanes; ++lane) nodes.of[lane] = node;
+  return nodes;
+}
+
 // Both children of a node are neighbours in memory: asked for while SEARCH still decides
 // between them, whichever is taken is there in time, and so is its sibling for the update.
 HAM_INLINE void prefetch_children(const Forest& forest, const Nodes& nodes) {
@@ -123,8 +129,7 @@ inline void attend_forward(const Model& model, const Forest& forest, const Desce
                            const float* query, const float* uniforms) {
   int64_t width = model.shape.width, levels = model.shape.levels;
   query_half(model, model.search[0], half, query);
-  Nodes node;
-  for (int lane = 0; lane < kLanes; ++lane) node.of[lane] = 1;
+  Nodes node = same_node(1);
   for (int64_t level = 0; level < levels; ++level) {
     float* panel = descent.nodes + level * panel_floats(width);
     float* logit = logits + level * kLanes;

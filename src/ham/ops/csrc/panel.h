@@ -24,6 +24,11 @@ HAM_INLINE void add_panel(float* to, const float* from, int64_t features) {
   each_vector(features, [&](int64_t i) { store(to + i, load(to + i) + load(from + i)); });
 }
 
+// Of no panel: the numbers need not be aligned.
+inline void add_floats(float* __restrict to, const float* __restrict from, int64_t count) {
+  for (int64_t i = 0; i < count; ++i) to[i] += from[i];
+}
+
 // to += factor * panel, with a factor for every lane.
 HAM_INLINE void add_scaled(float* to, const float* factor, const float* panel, int64_t features) {
   for (int v = 0; v < kLanes; v += kWidth) {
