@@ -280,6 +280,18 @@ class TestBar:
         for part in ("epoch 2/2", "error 12.50%", "n 8", "examples/s", "left"):
             assert part in last
 
+    def test_an_epochs_line_fits_80_columns(self):
+        """The best of the last epoch of the longest run, in which every number is as long as it can be."""
+        run = run_with("sort", epochs=100_000)
+        epoch = Epoch(100_000, "main", 1 << 20, 100.0, 100.0, *[1.234e-05] * 2, {}, *[1.0] * 5, True, 1e6)
+        line = progress._line(epoch, run, 1e6, "symbol")
+        assert line == "epoch 100000/100000  n 1048576  error 100.00%  symbols 100.00%  best"
+
+    def test_an_ordinary_one_tells_all(self):
+        epoch = Epoch(68, "finish", 32, 0.04, 0.01, *[0.04812] * 2, {}, *[1.0] * 5, True, 1234.0)
+        line = progress._line(epoch, run_with("sort", epochs=68), 9876.0, "bit")
+        assert line == "epoch 68/68  n 32  error 0.04%  bits 0.01%  loss 0.04812  9,876/s  1234 s  best"
+
 
 class TestEvaluate:
     KEYS = "task leaves lengths examples wrong error error_interval".split()

@@ -93,6 +93,12 @@ class TestFromAnother:
         assert main(list(map(str, given))) == 0
         assert RunFolder(tmp_path / "a").run().init == "reverse"
 
+    def test_what_the_model_cannot_be_asked_is_left_out(self, tmp_path):
+        """Sort's recipe starts controllers anywhere inside a bound, which this model has not."""
+        first = trained(tmp_path / "a", "--model.controller", "gru", "--schedule.epochs", 1, task="sort")
+        again = trained(tmp_path / "b", "--init", first, "--schedule.epochs", 1, task="sort")
+        assert RunFolder(again).run().end.anywhere == 0
+
     def test_widths_that_do_not_fit_are_named_and_nothing_is_written(self, tmp_path, capsys):
         first = trained(tmp_path / "a", "--schedule.epochs", 1)
         for words in (["add"], ["reverse", "--model.size", 6]):

@@ -154,9 +154,10 @@ def test_validation_sees_what_is_practised():
     calls = []
 
     class Noting(Model):
-        def forward(self, inputs, lengths, asked, *, leaves, keep, places=None, start=None):
-            calls.append((leaves, places is not None, start is not None, inputs.shape[1]))
-            return SimpleNamespace(outputs=torch.zeros(len(inputs), int(asked.max()), 11))
+        def episode(self, questions, places=None, start=None):
+            inputs = questions.inputs
+            calls.append((questions.leaves, places is not None, start is not None, inputs.shape[1]))
+            return SimpleNamespace(outputs=torch.zeros(len(inputs), questions.symbols, 11))
 
     evaluate(Noting(), tasks.get("sort"), leaves=8, lengths=(1, 8), examples=800, rng=rng(), conditions=HARD)
     assert len(calls) == 25

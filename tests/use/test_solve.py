@@ -44,11 +44,13 @@ class Knows(Model):
         super().__init__()
         self.task, self.spoil, self.calls = task, spoil, []
 
-    def forward(self, inputs, lengths, asked, *, leaves, keep):
-        assert not keep
-        assert inputs.shape[1] <= leaves
-        self.calls.append(SimpleNamespace(lengths=lengths.tolist(), asked=asked.tolist(), leaves=leaves))
-        outputs = np.zeros((len(inputs), int(asked.max()), self.task.outputs.width), np.float32)
+    def episode(self, questions):
+        inputs, lengths, asked = questions.inputs, questions.lengths, questions.asked
+        assert not questions.keep
+        assert inputs.shape[1] <= questions.leaves
+        call = SimpleNamespace(lengths=lengths.tolist(), asked=asked.tolist(), leaves=questions.leaves)
+        self.calls.append(call)
+        outputs = np.zeros((len(inputs), questions.symbols, self.task.outputs.width), np.float32)
         for row, rows, length in zip(outputs, inputs.numpy(), lengths, strict=True):
             right, _ = self.task.targets(self.task.decode(rows[: int(length)]))
             row[: len(right)] = right

@@ -11,7 +11,6 @@ Exit codes: 0 done; 1 the command's own answer is no (`ham solve`: the oracle di
 from __future__ import annotations
 
 import codecs
-import importlib
 import io
 import os
 import re
@@ -22,6 +21,7 @@ from typing import Any
 
 from ham.cli.interrupt import prompt
 from ham.core.errors import InputError
+from ham.core.places import at
 from ham.core.text import meant, one_line
 
 IN_ASCII = {"→": "->", "…": "...", "–": "-", "—": "-", "─": "-", "×": "x", "·": "*", "√": "v", "’": "'"}
@@ -43,8 +43,7 @@ class Command:
     """The function takes the list of arguments and parses them itself."""
 
     def load(self) -> Callable[..., Any]:
-        module, _, name = self.function.partition(":")
-        return getattr(importlib.import_module(module), name)
+        return at(self.function)
 
 
 COMMANDS = {

@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from ham.core.errors import InputError
 from ham.core.tree import depth_of
 from ham.ops.episode import Stock
+from ham.ops.native.calls import expected_parameters
 from ham.ops.native.checks import (
     LARGEST,
     Shapes,
@@ -34,7 +35,6 @@ from ham.ops.native.decoder import Widths
 from ham.ops.native.episodes import ENTROPIES, check_stock
 from ham.ops.native.layout import JOINS, Sizes, check_bounds
 from ham.ops.native.library import buffer, loaded, structures
-from ham.ops.native.reader import reader_parameters
 from ham.ops.native.structures import TERMS
 
 REWARDS = ("hamming", "log-probability")
@@ -272,7 +272,8 @@ class SequenceSizes(NamedTuple):
 
     @property
     def reader(self) -> Shapes:
-        return reader_parameters(self.features, self.cells, self.directions)
+        widths = {"features": self.features, "cells": self.cells, "directions": self.directions}
+        return expected_parameters("reader", **widths)
 
     @property
     def decoder(self) -> Widths:
