@@ -19,6 +19,7 @@ from ham.cli.solve import _questions
 from ham.config import Architecture, Run
 from ham.core.errors import InputError
 from ham.models import Model
+from ham.models.recurrent import episode_of
 from ham.runs import Trained
 from ham.use import solve as solving
 from ham.use.solve import MARGIN, solve, solve_all
@@ -56,7 +57,7 @@ class Knows(Model):
             row[: len(right)] = right
         if self.spoil:
             self.spoil(outputs)
-        return SimpleNamespace(outputs=torch.from_numpy(outputs) - 0.5)
+        return episode_of(torch.from_numpy(outputs) - 0.5)
 
 
 def knowing(name, spoil=None):
