@@ -140,19 +140,14 @@ def sort4() -> Run:
 
 
 def stack() -> Run:
-    """Values on a grid below a ceiling: full, half full and empty subtrees soon look the same at every height.
-
-    Full ones of more than a few leaves occur only in memories that are partly full at first.
-    """
-    return Run(
-        "stack",
-        replace(_STRUCTURES, top=2.0, grid=4),
-        practice=Options(fills=0.4),
-        data=Data(runs=4, tallest=4096, validation=2000),
-        objective=_PEERS,
-        schedule=Schedule(epochs=45, finish=25),
-        main=Phase(stocked=0.1),
-        end=replace(END, stocked=0.5, tall=0.2, hard=0.1),
+    """As Queue, and in some of the cramped batches every leaf is filled before anything is popped."""
+    usual = queue()
+    return replace(
+        usual,
+        task="stack",
+        practice=Options(cramped=0.3, fills=0.3),
+        schedule=Schedule(epochs=45, finish=20),
+        end=replace(usual.end, hard=0.3),
     )
 
 

@@ -13,7 +13,7 @@ import numpy as np
 from ham import recipes
 from ham.core.files import read_text, write_whole
 from ham.reproduce import exact
-from ham.reproduce.pages import fingerprint
+from ham.reproduce.pages import EXACT, fingerprint
 from ham.reproduce.publish import seeds_of
 from ham.reproduce.tables import PAPER, Text, by_length, markdown, recipe_of, shipped_models
 from ham.runs import RunFolder, load
@@ -99,7 +99,7 @@ def _exact(pairs: Sequence[tuple[str, str]], seed: int, count: Callable[[int], N
     models = shipped_models()
     hard = {name: load(models[name]) for _, name in pairs if name in recipes.HARD and name in models}
     parts = [
-        "## How far it is exact",
+        f"## {EXACT}",
         "",
         "Whole sequences wrong of those asked, by the size of the memory; trained on at most 32 rows, in trees that",
         "may be taller. Where all are wrong, longer ones are not asked.",
