@@ -2,6 +2,7 @@
 // README.md beside this folder derives it.
 #pragma once
 
+#include "ahead.h"
 #include "controller.h"
 #include "one_example.h"
 
@@ -61,6 +62,24 @@ struct HardEpisode : Episode {
               join_hidden + level * panel_floats(join_width),
               made + level * panel_floats(made_width),
               joined + level * panel_floats(shape.width)};
+    }
+    // All of a timestep's record.
+    template <class Pieces>
+    void record(Pieces& pieces, int64_t t, bool updates) const {
+      int64_t levels = shape.levels, width = shape.width, cells = shape.has_lstm ? shape.query : 0;
+      pieces.add(query(t), 1, state_width());
+      pieces.add(cell_before(t), 1, cells);
+      pieces.add(gates_at(t), 1, 4 * cells);
+      pieces.add(tanh_cell_at(t), 1, cells);
+      pieces.add(descent(t).nodes, levels, width);
+      pieces.add(descent(t).hidden, levels, search_width);
+      if (!updates) return;
+      pieces.add(ascent(t).write_hidden, 1, 2 * shape.hidden);
+      pieces.add(ascent(t).mix, 1, 2 * width);
+      pieces.add(ascent(t).pairs, levels, 2 * width);
+      pieces.add(ascent(t).hidden, levels, join_width);
+      pieces.add(ascent(t).made, levels, made_width);
+      pieces.add(ascent(t).joined, levels, width);
     }
     const float* root_before(int64_t t) const {
       if (shape.levels == 0) return nullptr;
