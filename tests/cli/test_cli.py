@@ -171,6 +171,23 @@ class TestTrain:
         ours, theirs = (load_file(path / runs.CHECKPOINT) for path in (again, trained))
         assert all(torch.equal(ours[name], theirs[name]) for name in theirs)
 
+    @pytest.mark.parametrize("task", ["sort", "priority-queue"])
+    def test_the_paper_to_the_letter(self, ham, tmp_path, task):
+        short = "--schedule.epochs 1 --data.batches 1 --data.validation 5".split()
+        assert ham("train", task, "--paper", *short, "--out", tmp_path / "run")[0] == 0
+        run = runs.RunFolder(tmp_path / "run").run()
+        assert (run.data.batch, run.data.runs, run.data.mix) == (50, 1, 0.0)
+        assert (run.objective.baseline, run.objective.normalise) == ("learned", False)
+        assert (run.optimiser.averaging, run.schedule.finish, run.optimiser.clip) == (0.0, 0, 5.0)
+        assert (run.model.join, run.model.top, run.model.cell_bound) == ("rectified", 0.0, 0.0)
+        assert not dict(run.practice)
+        assert not any((run.main.tall, run.main.hard, run.main.anywhere, run.main.stocked))
+
+    def test_the_paper_and_another_recipe_are_refused(self, ham):
+        code, _, err = ham("train", "sort", "--paper", "--recipe", "sort-lstm")
+        assert code == 2
+        assert "--paper is a recipe of its own" in err
+
     def test_a_task_without_a_recipe_gets_a_model_that_fits(self, tmp_path):
         file = tmp_path / "own.py"
         file.write_text("from ham.tasks.queue import Queue\nclass Own(Queue):\n    name = 'own'\n")

@@ -84,6 +84,8 @@ class New:
     """Folder of the run; by default runs/TASK-SEED."""
     recipe: Annotated[str | None, optional("NAME_OR_FILE")] = None
     """Take the defaults from another recipe, or from a config.json."""
+    paper: Switch = False
+    """Take the defaults from the paper, to the letter: the recipe TASK-paper."""
     init: Annotated[str | None, optional("NAME_OR_DIR")] = None
     """Start from the weights of a trained model: a run's folder, a checkpoint, or a shipped one; its architecture is
     the default then."""
@@ -199,7 +201,12 @@ def _defaults(argv: list[str]) -> Run:
 def _recipe(argv: list[str]) -> Run:
     """The recipe asked for, or that of the task."""
     task = argv[0] if argv and not argv[0].startswith("-") else None
-    if name := _value_of("--recipe", argv):
+    name = _value_of("--recipe", argv)
+    if task and "--paper" in argv:
+        if name:
+            raise InputError("--paper is a recipe of its own, and --recipe names another")
+        return recipes.get(f"{_canonical(task)}{recipes.PAPER}")
+    if name:
         run = recipes.read(name)
         own.named(run.objective.baseline, _value_of(BASELINE, argv), name, "baseline", f"{BASELINE} ")
         return replace(run, task=tasks.named(run.task, task, name, flag=f"{COMMAND} "))
