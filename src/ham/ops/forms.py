@@ -24,10 +24,6 @@ KNOWN: dict[type[nn.Module], str] = {
 PLAIN_TENSORS = (Tensor, nn.Parameter)
 
 
-class NotServed(Exception):
-    """What an engine raises, before it has changed anything, that finds out late why it does not serve a call."""
-
-
 def known_as(form: str):
     """Class decorator: engines may take modules of exactly this class for these equations."""
 
