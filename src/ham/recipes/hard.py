@@ -172,10 +172,10 @@ def priority_queue() -> Run:
     """Its decisions stay open while it explores, since any free leaf is as good: a long end phase closes them."""
     return Run(
         "priority_queue",
-        _COPYING,
+        _STRUCTURES,
         data=Data(runs=4),
         objective=_PEERS,
-        schedule=Schedule(epochs=60, finish=30),
-        main=Phase(learning_rate_decay=0.97, tall=0.2, tall_from=16),
-        end=replace(END, learning_rate_decay=0.94, tall=0.3, hard=0.3),
+        schedule=Schedule(finish=45),
+        main=Phase(learning_rate_decay=0.97),
+        end=replace(END, learning_rate_decay=0.94),
     )
