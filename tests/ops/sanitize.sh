@@ -16,7 +16,7 @@ if [ "$HAM_SANITIZE" = thread ]; then
   runtimes=(libtsan.so)
   export TSAN_OPTIONS="suppressions=tests/ops/tsan.supp"
 else
-  tests=(tests/ops/test_native{,_bounds,_training,_recurrent,_structures,_fuzz,_threads}.py tests/ops/test_ordinary_module.py)
+  tests=(tests/ops/test_native{,_bounds,_training,_recurrent,_structures,_fuzz,_threads}.py tests/ops/test_{ordinary_module,quick}.py)
   runtimes=(libasan.so libubsan.so)
   # Python's own allocations live until exit; only errors of the engine matter here.
   export ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=print_stacktrace=1

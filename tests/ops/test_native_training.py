@@ -234,6 +234,18 @@ def test_runs_that_share_a_tree_have_the_gradient_of_the_definition(runs, batch,
     require_the_definition((model, examples, uniforms, training), places=places)
 
 
+@pytest.mark.parametrize("form", ["highway", "normalised"])
+def test_runs_share_trees_of_every_form_of_join(form):
+    task = tasks.get("sort")
+    torch.manual_seed(1)
+    model = Architecture(hidden=40, join=form, cell_bound=2.0).build(task)
+    _, examples, _ = batch_of("sort", 8, 24, 4)
+    uniforms = forced(torch.randint(0, 32, (24, examples.counted.shape[1])), 32)
+    places = torch.randperm(32)[: examples.inputs.shape[1]].sort().values
+    training = run_with(batch=24, runs=4, baseline="leave-one-out")
+    require_the_definition((model, examples, uniforms, training), places=places)
+
+
 def test_what_is_said_to_be_runs_of_one_input_must_be():
     model, examples, uniforms = batch_of("reverse", 8, 4, runs=2)
     ham.set_backend("native")

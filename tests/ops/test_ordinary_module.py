@@ -286,6 +286,7 @@ class TestGradientsOfTrees:
                 loss.backward()
             return sum(event.name == "aten::clone" for event in profile.function_events)
 
+        copies(1)  # the first access of a memory packs its weights for itself
         assert copies(2) == copies(9)
 
 

@@ -23,7 +23,7 @@ from ham.core.tree import capacity_for, depth_of, turns_to
 from ham.models import hub
 from ham.models.joins import JoinForm, join_of
 from ham.models.transformations import MLP, Rectified, Write
-from ham.ops import entropy_of, reference, run
+from ham.ops import entropy_of, quick, reference, run
 from ham.ops.episode import NO_PENALTIES, Penalties, Stock
 from ham.ops.forms import form_of, known_as
 from ham.ops.reference import require
@@ -316,11 +316,16 @@ class HAM(nn.Module):
         says otherwise; `uniforms` gives the random numbers to sample with; `leaf` forces the way.
         `active` says who takes part, which matters to the exploration of `SoftHAM` alone.
         """
+        greedy = not self.training if greedy is None else greedy
+        if leaf is None and penalties is NO_PENALTIES and not torch.compiler.is_compiling():
+            read = quick.attend(self.search, state, query, uniforms, greedy, Read)
+            if read is not None:
+                return read
         self._check(state, query)
         if penalties.of_soft:
             raise InputError(f"{penalties.of_soft} is for soft attention")
         if uniforms is None:
-            uniforms = self._uniforms(state, leaf, not self.training if greedy is None else greedy)
+            uniforms = self._uniforms(state, leaf, greedy)
         elif uniforms.shape != (shape := (state.tree.shape[0], depth_of(state.leaves))):
             raise InputError(f"uniforms must have shape {shape}, got {tuple(uniforms.shape)}")
         call = (state.tree, query, uniforms, self.search)
@@ -337,6 +342,10 @@ class HAM(nn.Module):
         penalties: Penalties = NO_PENALTIES,
     ) -> State:
         """Write to the leaf that was read and rejoin the nodes above it; `active` says who writes."""
+        if penalties is NO_PENALTIES and not torch.compiler.is_compiling():
+            fresh = quick.update(self.write, self.join, state, read, query, active, State)
+            if fresh is not None:
+                return fresh
         self._check(state, query)
         if active is not None and (active.dtype != torch.bool or active.shape != (len(query),)):
             raise InputError(

@@ -26,10 +26,6 @@ F = TypeVar("F", bound=Callable)
 PLAIN_TENSORS = (Tensor, nn.Parameter)
 
 
-class NotServed(Exception):
-    """What an engine raises, before it has changed anything, that finds out late why it does not serve a call."""
-
-
 def constant(function: F) -> F:
     """Decorator: to who traces a program, what the function gives is a constant.
 

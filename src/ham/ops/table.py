@@ -13,7 +13,8 @@ from collections.abc import Callable
 from typing import Any, Literal, Protocol, get_args, runtime_checkable
 
 from ham.core.errors import InputError
-from ham.ops.forms import NotServed, constant
+from ham.ops import quick
+from ham.ops.forms import constant
 
 Backend = Literal["auto", "native", "reference"]
 
@@ -53,10 +54,12 @@ _said: set[str] = set()
 def register(engine: Engine) -> None:
     """Let an engine be asked, after those that are there already."""
     _engines.append(engine)
+    _allow_quick_accesses()
 
 
 def unregister(engine: Engine) -> None:
     _engines.remove(engine)
+    _allow_quick_accesses()
 
 
 def engines() -> tuple[Engine, ...]:
@@ -72,6 +75,7 @@ def set_backend(name: Backend) -> None:
     """Choose the engine for this process; the default is `$HAM_BACKEND`, or `auto`."""
     global _asked
     _asked = _valid(name)
+    _allow_quick_accesses()
 
 
 @constant
@@ -90,13 +94,18 @@ def run(operation: str, reference: Callable, *call: Any) -> Any:
         if asked == "auto" or asked == engine.name:
             why = engine.why_not(operation, *call)
             if not why:
-                try:
-                    return getattr(engine, operation)(*call)
-                except NotServed as refusal:
-                    why = str(refusal)
+                return getattr(engine, operation)(*call)
             reason = reason or why
     _tell(asked, operation, reason)
     return reference(*call)
+
+
+def _allow_quick_accesses() -> None:
+    """They are the native engine's: not for who asked for another one, or while another one is asked before it."""
+    if _asked == "reference" or (_engines and _engines[0].name != "native"):
+        quick.allow(quick.NEVER)
+    else:
+        quick.allow(quick.ALWAYS if _asked else quick.AS_THE_ENVIRONMENT_SAYS)
 
 
 def offer(operation: str, *call: Any, expected: bool = False) -> Any:

@@ -9,7 +9,6 @@ namespace ham {
 
 // Some lines at every call. Asked for all at once, a record would fill the queue of what memory is to bring, and
 // every other load would wait behind it.
-template <bool to_write>
 class Ahead {
  public:
   void add(const float* from, int64_t panels, int64_t features) {
@@ -22,7 +21,7 @@ class Ahead {
     for (int64_t left = share_; left > 0 && at_ < count_;) {
       Piece& piece = pieces_[at_];
       int64_t lines = std::min(left, piece.lines);
-      for (int64_t line = 0; line < lines; ++line) __builtin_prefetch(piece.from + line * kLanes, to_write, 2);
+      for (int64_t line = 0; line < lines; ++line) __builtin_prefetch(piece.from + line * kLanes, 0, 2);
       piece.from += lines * kLanes;
       piece.lines -= lines;
       left -= lines;

@@ -8,8 +8,9 @@
 #include <ATen/Parallel.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/ops/zeros.h>
+#include <torch/csrc/autograd/VariableTypeUtils.h>
 #include <torch/csrc/autograd/custom_function.h>
-#include <torch/custom_class.h>
+#include <torch/csrc/autograd/saved_variable.h>
 #include <torch/library.h>
 
 #include <algorithm>
@@ -17,6 +18,7 @@
 #include <cstring>
 #include <mutex>
 
+#include "access.h"
 #include "api.h"
 #include "buffers.h"
 #include "step.h"
@@ -24,9 +26,10 @@
 namespace ham {
 namespace {
 
-using at::Tensor;
-using at::TensorList;
 using torch::autograd::AutogradContext;
+using torch::autograd::Node;
+using torch::autograd::SavedVariable;
+using torch::autograd::isFwGradDefined;
 using torch::autograd::variable_list;
 
 // The binding turns what begins like this into an InputError.
@@ -58,23 +61,12 @@ Tensor of_type(at::IntArrayRef shape, at::ScalarType type) { return at::detail::
 Tensor buffer_beside(const Tensor&, int64_t floats) { return buffer({floats}); }
 
 // A negated view, say, is contiguous and yet not what its memory holds.
-Tensor dense(const Tensor& tensor) { return tensor.resolve_neg().contiguous(); }
+Tensor dense(const Tensor& tensor) { return (tensor.is_neg() ? tensor.resolve_neg() : tensor).contiguous(); }
 
 // Vectors are loaded at multiples of their size: torch allocates so, but a view may begin anywhere.
 Tensor aligned(const Tensor& tensor) {
   return reinterpret_cast<uintptr_t>(tensor.const_data_ptr()) % 64 ? tensor.clone() : tensor;
 }
-
-// What an update has to know of JOIN beside its weights; as in HamEpisode.
-struct JoinForm {
-  int64_t form = kRectified;
-  double top = 0, grid = 0;
-};
-
-// Weights as the engine reads them. `weights` are laid out as their gradient is; only forward reads `transposed`.
-struct Packed {
-  Tensor weights, transposed;
-};
 
 // An access as its tree and the widths of its query and hidden layers tell; 0 is none.
 struct Call {
@@ -113,26 +105,30 @@ struct Call {
     return {taped ? (batch + sizes.lanes - 1) / sizes.lanes : 0, sizes.tape};
   }
 
-  Tensor forward(const Packed& packed, bool taped) {
-    check(packed.weights, {sizes.weights}, "weights");
-    check(packed.transposed, {sizes.transposed}, "transposed weights");
-    access.weights = packed.weights.const_data_ptr<float>();
-    access.transposed = packed.transposed.const_data_ptr<float>();
+  Tensor forward(const Tensor& weights, const Tensor& transposed, bool taped) {
+    check(weights, {sizes.weights}, "weights");
+    check(transposed, {sizes.transposed}, "transposed weights");
+    access.weights = weights.const_data_ptr<float>();
+    access.transposed = transposed.const_data_ptr<float>();
     auto shape = tape_shape(taped);
-    Tensor tape = buffer(shape), scratch = buffer({sizes.forward});
+    Tensor tape = buffer(shape), scratch = scratch_of_thread(sizes.forward);
     access.tape = taped ? tape.mutable_data_ptr<float>() : nullptr;
     access.scratch = scratch.mutable_data_ptr<float>();
     if (access.count) run_forward(access);
     return tape;
   }
 
-  // The gradients of the query and of the weights.
-  std::tuple<Tensor, Tensor> backward(Tensor& d_tree, const Tensor& saved, const Tensor& saved_weights) {
+  // The gradient of the query; that of the weights is added to `d_weights`, or becomes it.
+  Tensor backward(Tensor& d_tree, const Tensor& saved, const Tensor& saved_weights, Tensor& d_weights) {
     Tensor tape = aligned(dense(saved)), weights = dense(saved_weights);
     check(tape, tape_shape(true), "what was saved for backward");
     check(weights, {sizes.weights}, "weights");
-    Tensor scratch = buffer({sizes.backward});
-    Tensor d_query = of_type({batch, access.query}, at::kFloat), d_weights = of_type({sizes.weights}, at::kFloat);
+    Tensor scratch = scratch_of_thread(sizes.backward), d_query = of_type({batch, access.query}, at::kFloat);
+    access.adds_weights = d_weights.defined();
+    if (d_weights.defined())
+      check(d_weights, {sizes.weights}, "the weights' gradient");
+    else
+      d_weights = buffer({sizes.weights});
     if (access.count < batch) d_query.zero_();
     access.weights = weights.const_data_ptr<float>();
     access.tape = tape.mutable_data_ptr<float>();
@@ -142,14 +138,13 @@ struct Call {
     access.d_weights = d_weights.mutable_data_ptr<float>();
     if (access.count) {
       HAM_CHECK(run_backward(access), "what was saved for backward has been changed");
-    } else {
+    } else if (!access.adds_weights) {
       d_weights.zero_();
     }
-    return {d_query, d_weights};
+    return d_query;
   }
 };
 
-using Reading = std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor>;
 using TapedReading = std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor, Tensor>;
 
 TapedReading attend_forward(const Tensor& tree, const Tensor& query, const Tensor& uniforms, const Tensor& weights,
@@ -174,7 +169,7 @@ TapedReading attend_forward(const Tensor& tree, const Tensor& query, const Tenso
   access.turns = turns.mutable_data_ptr<bool>();
   access.leaf = leaf.mutable_data_ptr<int64_t>();
   access.value = value.mutable_data_ptr<float>();
-  Tensor tape = call.forward({weights, transposed}, taped);
+  Tensor tape = call.forward(weights, transposed, taped);
   return {logits, turns, leaf, value, log_probs, tape};
 }
 
@@ -196,18 +191,18 @@ Tensor update_forward(Tensor& tree, const Tensor& leaf, const Tensor& query, con
   }
   access.tree = tree.mutable_data_ptr<float>();
   access.queries = queries.const_data_ptr<float>();
-  return call.forward({weights, transposed}, taped);
+  return call.forward(weights, transposed, taped);
 }
 
-std::tuple<Tensor, Tensor> attend_backward(Tensor& d_tree, const std::optional<Tensor>& d_logits,
-                                           const std::optional<Tensor>& d_log_probs,
-                                           const std::optional<Tensor>& d_value, const Tensor& tape,
-                                           const Tensor& weights, int64_t query, int64_t hidden) {
+using Incoming = std::optional<Tensor>;
+
+Tensor attend_back(Tensor& d_tree, const Incoming& d_logits, const Incoming& d_log_probs, const Incoming& d_value,
+                   const Tensor& tape, const Tensor& weights, int64_t query, int64_t hidden, Tensor& d_weights) {
   check_tree(d_tree, "the tree's gradient");
   Call call(Kind::attend, d_tree, query, hidden);
   Access& access = call.access;
   Tensor held[3];
-  auto numbers = [&](Tensor& hold, const std::optional<Tensor>& given, int64_t columns, const char* name) {
+  auto numbers = [&](Tensor& hold, const Incoming& given, int64_t columns, const char* name) {
     if (!given) return static_cast<const float*>(nullptr);
     hold = dense(*given);
     check(hold, {call.batch, columns}, name);
@@ -216,16 +211,31 @@ std::tuple<Tensor, Tensor> attend_backward(Tensor& d_tree, const std::optional<T
   access.d_turn_logits = numbers(held[0], d_logits, access.levels(), "the logits' gradient");
   access.d_log_probs = numbers(held[1], d_log_probs, access.levels(), "the log-probabilities' gradient");
   access.d_value = numbers(held[2], d_value, access.width, "the value's gradient");
-  return call.backward(d_tree, tape, weights);
+  return call.backward(d_tree, tape, weights, d_weights);
+}
+
+Tensor update_back(Tensor& d_tree, const Tensor& tape, const std::optional<Tensor>& active, const Tensor& weights,
+                   int64_t query, int64_t hidden, const JoinForm& join, Tensor& d_weights) {
+  check_tree(d_tree, "the tree's gradient");
+  Call call(Kind::update, d_tree, query, hidden, join);
+  call.only(active);
+  return call.backward(d_tree, tape, weights, d_weights);
+}
+
+std::tuple<Tensor, Tensor> attend_backward(Tensor& d_tree, const Incoming& d_logits, const Incoming& d_log_probs,
+                                           const Incoming& d_value, const Tensor& tape, const Tensor& weights,
+                                           int64_t query, int64_t hidden) {
+  Tensor d_weights;
+  Tensor d_query = attend_back(d_tree, d_logits, d_log_probs, d_value, tape, weights, query, hidden, d_weights);
+  return {d_query, d_weights};
 }
 
 std::tuple<Tensor, Tensor> update_backward(Tensor& d_tree, const Tensor& tape, const std::optional<Tensor>& active,
                                            const Tensor& weights, int64_t query, int64_t hidden, int64_t join,
                                            double top, double grid) {
-  check_tree(d_tree, "the tree's gradient");
-  Call call(Kind::update, d_tree, query, hidden, {join, top, grid});
-  call.only(active);
-  return call.backward(d_tree, tape, weights);
+  Tensor d_weights;
+  Tensor d_query = update_back(d_tree, tape, active, weights, query, hidden, {join, top, grid}, d_weights);
+  return {d_query, d_weights};
 }
 
 // The networks of an access: SEARCH, or WRITE's two and JOIN's one or three (highway).
@@ -295,11 +305,14 @@ Tensor pack_backward(const Tensor& gradient, bool attends, bool highway, int64_t
   return flat;
 }
 
-// Real memory, and nobody who watches what is called: then a kernel may be called without the dispatcher.
+}  // namespace
+
 bool is_plain(const Tensor& tensor) {
   return !tensor.key_set().has(c10::DispatchKey::Python) && !tensor.is_neg() && tensor.is_cpu() &&
          !c10::impl::TorchDispatchModeTLS::any_modes_set();
 }
+
+namespace {
 
 template <class Signature>
 c10::TypedOperatorHandle<Signature> operation(const char* name) {
@@ -360,237 +373,240 @@ std::tuple<Tensor, Tensor> pack_autograd(TensorList tensors, bool attends, bool 
   return {results[0], results[1]};
 }
 
-// Arguments of the accesses that have no gradient.
-struct AttendWith {
-  const Tensor &uniforms, &transposed;
-  int64_t hidden;
-};
+// Kernels called as they are where that is possible, else by way of the dispatcher.
+TapedReading attended(const Tensor& tree, const Tensor& query, const Tensor& uniforms, const Tensor& weights,
+                      const Tensor& transposed, int64_t hidden, bool taped) {
+  at::AutoDispatchBelowADInplaceOrView guard;
+  if (is_plain(tree)) return attend_forward(tree, query, uniforms, weights, transposed, hidden, taped);
+  static auto run = operation<decltype(attend_forward)>("ham::attend_forward");
+  return run.call(tree, query, uniforms, weights, transposed, hidden, taped);
+}
 
-struct UpdateWith {
-  const Tensor &leaf, &transposed;
-  const std::optional<Tensor>& active;
-  int64_t hidden;
+Tensor updated(Tensor& tree, const Tensor& leaf, const Tensor& query, const std::optional<Tensor>& active,
+               const Tensor& weights, const Tensor& transposed, int64_t hidden, const JoinForm& join, bool taped) {
+  at::AutoDispatchBelowADInplaceOrView guard;
+  auto [form, top, grid] = join;
+  if (is_plain(tree))
+    return update_forward(tree, leaf, query, active, weights, transposed, hidden, form, top, grid, taped);
+  static auto run = operation<decltype(update_forward)>("ham::update_forward");
+  return run.call(tree, leaf, query, active, weights, transposed, hidden, form, top, grid, taped);
+}
+
+// PyTorch counts who holds a node inside of it; versions before had a pointer that counts.
+template <class Made>
+auto make_node() {
+  if constexpr (std::is_same_v<decltype(torch::autograd::Edge::function), std::shared_ptr<Node>>)
+    return std::shared_ptr<Made>(new Made, [](auto* node) { deleteNode(node); });
+  else
+    return c10::make_intrusive<Made>();
+}
+
+// An access in autograd's graph: what its gradient needs. The tree goes through, so accesses form one chain, and one
+// gradient tree goes back along it. So do the gradients of the weights of either kind of access: every access adds
+// its own, and the first one of the chain gives them to whoever packed the weights.
+struct AccessNode : Node {
+  enum Input { kTree, kQuery, kWeights };                      // of the access, and two kinds of weights
+  enum Result { kSameTree, kSameWeights, kLogits = 3, kValue, kLogProbs };
+
+  SavedVariable tape, weights, active;
+  std::array<Tensor, 2> passing;  // the weights whose gradients go through: to attend, to update
+  int64_t query = 0, hidden = 0;
   JoinForm join;
+
+  void enter(Kind kind, const Tensor& tree, const Tensor& of_query, const Tensor& of_weights, int64_t of_hidden) {
+    HAM_CHECK(!torch::autograd::impl::get_view_autograd_meta(tree),
+              "the tree is a part of another tensor, whose gradient would be lost; clone() it");
+    HAM_CHECK(!isFwGradDefined(tree) && !isFwGradDefined(of_query) && !isFwGradDefined(of_weights),
+              "an access has no forward-mode derivative");
+    torch::autograd::check_inplace(tree, true);
+    auto edges = torch::autograd::collect_next_edges(tree, of_query);
+    const auto* before = dynamic_cast<const AccessNode*>(edges[kTree].function.get());
+    for (int i = 0; i < 2; ++i) {
+      bool ours = i == static_cast<int>(kind);
+      if (ours && of_weights.requires_grad()) passing[i] = of_weights;
+      if (!ours && before) passing[i] = before->passing[i];
+      if (before && passing[i].defined() && passing[i].is_same(before->passing[i]))
+        edges.emplace_back(edges[kTree].function, kSameWeights + i);
+      else
+        edges.push_back(passing[i].defined() ? torch::autograd::impl::gradient_edge(passing[i]) : torch::autograd::Edge());
+    }
+    set_next_edges(std::move(edges));
+    query = of_query.size(1);
+    hidden = of_hidden;
+  }
+
+  // The tree and what else was computed belong to this access from now on.
+  template <class Self>
+  static void leave(const Self& node, const Tensor& tree, std::initializer_list<Tensor> results) {
+    torch::autograd::rebase_history(tree, node);
+    for (const Tensor& weights : node->passing)
+      weights.defined() ? node->add_input_metadata(weights) : node->add_input_metadata(Node::undefined_input());
+    for (const Tensor& result : results) torch::autograd::set_history(result, node);
+  }
+
+  void save(const Tensor& of_tape, const Tensor& of_weights) {
+    tape = SavedVariable(of_tape, false);
+    weights = SavedVariable(of_weights, false);
+  }
+  void release_variables() override {
+    std::lock_guard<std::mutex> lock(mutex_);
+    tape.reset_data();
+    weights.reset_data();
+    active.reset_data();
+  }
+  // Several threads may go through one graph, while one of them lets it go.
+  std::array<Tensor, 3> saved() {
+    std::lock_guard<std::mutex> lock(mutex_);
+    return {tape.unpack(), weights.unpack(), active.unpack()};
+  }
+  void compiled_args(torch::autograd::CompiledNodeArgs&) const override {
+    HAM_CHECK(false, "compiled autograd does not know the memory; turn it off, or compile the loss with its backward");
+  }
 };
 
-// The tree goes through unchanged, so that every access has one successor in the graph.
-struct Attend : torch::autograd::Function<Attend> {
-  static TapedReading run(const Tensor& tree, const Tensor& query, const Tensor& weights, const AttendWith& with,
-                          bool taped) {
-    if (is_plain(tree)) return attend_forward(tree, query, with.uniforms, weights, with.transposed, with.hidden, taped);
-    static auto run = operation<decltype(attend_forward)>("ham::attend_forward");
-    at::AutoDispatchBelowADInplaceOrView guard;
-    return run.call(tree, query, with.uniforms, weights, with.transposed, with.hidden, taped);
-  }
+// The first may be none.
+Tensor sum(const Tensor& gradient, const Tensor& other) { return gradient.defined() ? gradient.add(other) : other; }
 
-  static variable_list forward(AutogradContext* context, const Tensor& tree, const Tensor& query,
-                               const Tensor& weights, const AttendWith& with) {
-    auto [logits, turns, leaf, value, log_probs, tape] = run(tree, query, weights, with, true);
-    context->mark_dirty({tree});
-    context->mark_non_differentiable({turns, leaf});
-    context->set_materialize_grads(false);
-    context->save_for_backward({tape, weights});
-    context->saved_data["widths"] = std::vector<int64_t>{query.size(1), with.hidden};
-    context->saved_data["tree"] = tree.sym_sizes();
-    return {tree, logits, turns, leaf, value, log_probs};
-  }
+struct AttendNode : AccessNode {
+  std::string name() const override { return "HamAttendBackward"; }
 
-  static variable_list backward(AutogradContext* context, const variable_list& gradients) {
+  variable_list apply(variable_list&& gradients) override {
     once_only();
-    variable_list saved = context->get_saved_variables();
+    auto [of_tape, of_weights, none] = saved();
     auto given = [&](int i) { return gradients[i].defined() ? std::optional(gradients[i]) : std::nullopt; };
-    auto d_logits = given(1), d_value = given(4), d_log_probs = given(5);
-    if (!gradients[0].defined() && !d_logits && !d_value && !d_log_probs) return variable_list(4);
-    Tensor d_tree = gradients[0].defined()
-                        ? own(gradients[0])
-                        : at::zeros_symint(context->saved_data["tree"].toSymIntVector(), saved[0].options());
-    std::vector<int64_t> widths = context->saved_data["widths"].toIntVector();
-    static auto run = operation<decltype(attend_backward)>("ham::attend_backward");
-    auto [d_query, d_weights] =
-        is_plain(d_tree)
-            ? attend_backward(d_tree, d_logits, d_log_probs, d_value, saved[0], saved[1], widths[0], widths[1])
-            : run.call(d_tree, d_logits, d_log_probs, d_value, saved[0], saved[1], widths[0], widths[1]);
+    auto d_logits = given(kLogits), d_value = given(kValue), d_log_probs = given(kLogProbs);
+    Tensor d_weights = std::move(gradients[kSameWeights]), &d_others = gradients[kSameWeights + 1];
+    if (!gradients[kSameTree].defined() && !d_logits && !d_value && !d_log_probs) return {{}, {}, d_weights, d_others};
+    Tensor d_tree = gradients[kSameTree].defined() ? own(gradients[kSameTree]) : input_metadata(kSameTree).zeros_like();
     // What took no part in the loss has no gradient, which is not the same as one of zeros.
     bool decided = d_logits || d_log_probs;
-    return {d_tree, decided ? d_query : Tensor(), decided ? d_weights : Tensor(), Tensor()};
+    Tensor d_query, d_ours;
+    if (is_plain(d_tree)) {
+      if (decided && d_weights.defined()) d_ours = own(std::exchange(d_weights, Tensor()));
+      d_query = attend_back(d_tree, d_logits, d_log_probs, d_value, of_tape, of_weights, query, hidden, d_ours);
+    } else {
+      static auto run = operation<decltype(attend_backward)>("ham::attend_backward");
+      std::tie(d_query, d_ours) =
+          run.call(d_tree, d_logits, d_log_probs, d_value, of_tape, of_weights, query, hidden);
+    }
+    if (!decided) return {d_tree, {}, d_weights, d_others};
+    return {d_tree, d_query, sum(d_weights, d_ours), d_others};
   }
 };
 
-struct Update : torch::autograd::Function<Update> {
-  static Tensor run(Tensor& tree, const Tensor& query, const Tensor& weights, const UpdateWith& with, bool taped) {
-    auto [form, top, grid] = with.join;
-    if (is_plain(tree))
-      return update_forward(tree, with.leaf, query, with.active, weights, with.transposed, with.hidden, form, top,
-                            grid, taped);
-    static auto run = operation<decltype(update_forward)>("ham::update_forward");
-    at::AutoDispatchBelowADInplaceOrView guard;
-    return run.call(tree, with.leaf, query, with.active, weights, with.transposed, with.hidden, form, top, grid,
-                    taped);
-  }
+struct UpdateNode : AccessNode {
+  std::string name() const override { return "HamUpdateBackward"; }
 
-  static variable_list forward(AutogradContext* context, Tensor tree, const Tensor& query, const Tensor& weights,
-                               const UpdateWith& with) {
-    Tensor tape = run(tree, query, weights, with, true);
-    auto [form, top, grid] = with.join;
-    context->mark_dirty({tree});
-    context->set_materialize_grads(false);
-    context->save_for_backward({tape, weights, with.active.value_or(Tensor())});
-    context->saved_data["widths"] = std::vector<int64_t>{query.size(1), with.hidden, form};
-    context->saved_data["bounds"] = std::vector<double>{top, grid};
-    return {tree};
-  }
-
-  static variable_list backward(AutogradContext* context, const variable_list& gradients) {
+  variable_list apply(variable_list&& gradients) override {
     once_only();
-    variable_list saved = context->get_saved_variables();
-    if (!gradients[0].defined()) return variable_list(4);
-    Tensor d_tree = own(gradients[0]);
-    std::optional<Tensor> active;
-    if (saved[2].defined()) active = saved[2];
-    std::vector<int64_t> widths = context->saved_data["widths"].toIntVector();
-    std::vector<double> bounds = context->saved_data["bounds"].toDoubleVector();
-    static auto run = operation<decltype(update_backward)>("ham::update_backward");
-    auto [d_query, d_weights] = is_plain(d_tree)
-                                    ? update_backward(d_tree, saved[0], active, saved[1], widths[0], widths[1],
-                                                      widths[2], bounds[0], bounds[1])
-                                    : run.call(d_tree, saved[0], active, saved[1], widths[0], widths[1], widths[2],
-                                               bounds[0], bounds[1]);
-    return {d_tree, d_query, d_weights, Tensor()};
+    auto [of_tape, of_weights, taking_part] = saved();
+    Tensor d_weights = std::move(gradients[kSameWeights + 1]), &d_others = gradients[kSameWeights];
+    if (!gradients[kSameTree].defined()) return {{}, {}, d_others, d_weights};
+    Tensor d_tree = own(gradients[kSameTree]), d_query, d_ours;
+    auto those = taking_part.defined() ? std::optional(taking_part) : std::nullopt;
+    if (is_plain(d_tree)) {
+      if (d_weights.defined()) d_ours = own(std::exchange(d_weights, Tensor()));
+      d_query = update_back(d_tree, of_tape, those, of_weights, query, hidden, join, d_ours);
+    } else {
+      static auto run = operation<decltype(update_backward)>("ham::update_backward");
+      std::tie(d_query, d_ours) =
+          run.call(d_tree, of_tape, those, of_weights, query, hidden, join.form, join.top, join.grid);
+    }
+    return {d_tree, d_query, d_others, sum(d_weights, d_ours)};
   }
 };
 
 Reading attend_untaped(Tensor& tree, const Tensor& query, const Tensor& uniforms, const Tensor& weights,
                        const Tensor& transposed, int64_t hidden) {
   auto [logits, turns, leaf, value, log_probs, tape] =
-      Attend::run(tree, query, weights, {uniforms, transposed, hidden}, false);
+      attended(tree, query, uniforms, weights, transposed, hidden, false);
   return {logits, turns, leaf, value, log_probs};
 }
+
+}  // namespace
 
 Reading attend(Tensor& tree, const Tensor& query, const Tensor& uniforms, const Tensor& weights,
                const Tensor& transposed, int64_t hidden) {
   if (!needs_gradient(tree, query, weights)) return attend_untaped(tree, query, uniforms, weights, transposed, hidden);
-  AttendWith with{uniforms, transposed, hidden};
-  variable_list results = Attend::apply(tree, query, weights, with);
-  return {results[1], results[2], results[3], results[4], results[5]};
+  auto node = make_node<AttendNode>();
+  node->enter(Kind::attend, tree, query, weights, hidden);
+  auto [logits, turns, leaf, value, log_probs, tape] =
+      attended(tree, query, uniforms, weights, transposed, hidden, true);
+  node->save(tape, weights);
+  torch::autograd::increment_version(tree);
+  AccessNode::leave(node, tree, {logits, value, log_probs});
+  return {logits, turns, leaf, value, log_probs};
 }
+
+namespace {
 
 void update_untaped(Tensor& tree, const Tensor& leaf, const Tensor& query, const std::optional<Tensor>& active,
                     const Tensor& weights, const Tensor& transposed, int64_t hidden, int64_t join,
                     double top, double grid) {
-  Update::run(tree, query, weights, {leaf, transposed, active, hidden, {join, top, grid}}, false);
-  if (!tree.is_inference()) tree.unsafeGetTensorImpl()->bump_version();
+  updated(tree, leaf, query, active, weights, transposed, hidden, {join, top, grid}, false);
+  if (!tree.is_inference()) torch::autograd::increment_version(tree);
 }
+
+}  // namespace
 
 void update(Tensor& tree, const Tensor& leaf, const Tensor& query, const std::optional<Tensor>& active,
             const Tensor& weights, const Tensor& transposed, int64_t hidden, int64_t join, double top,
             double grid) {
   if (!needs_gradient(tree, query, weights))
     return update_untaped(tree, leaf, query, active, weights, transposed, hidden, join, top, grid);
-  UpdateWith with{leaf, transposed, active, hidden, {join, top, grid}};
-  Update::apply(tree, query, weights, with);
+  auto node = make_node<UpdateNode>();
+  node->enter(Kind::update, tree, query, weights, hidden);
+  node->join = {join, top, grid};
+  torch::autograd::increment_version(tree);
+  Tensor tape = updated(tree, leaf, query, active, weights, transposed, hidden, node->join, true);
+  node->save(tape, weights);
+  if (active) node->active = SavedVariable(*active, false);
+  AccessNode::leave(node, tree, {});
 }
 
-// The networks of a module, packed when their numbers have changed: these are compared, since a version is not told
-// of changes by way of `data`. The tensors are given each time, as whoever holds one keeps it from being swapped.
-// For programs that run as they are written; those that are traced pack every time.
-class KnownNetworks : public torch::CustomClassHolder {
- public:
-  KnownNetworks(bool attends, bool highway) : attends_(attends), highway_(highway) {}
-
-  // A list: PyTorch looks at the tensors of a tuple once more to find out what kind of tuple it is.
-  variable_list attend(Tensor tree, const Tensor& query, const Tensor& uniforms, const variable_list& tensors) {
-    static auto run = operation<decltype(ham::attend)>("ham::attend_");
-    auto [weights, transposed, hidden] = packed(tensors);
-    auto [logits, turns, leaf, value, log_probs] =
-        is_plain(tree) ? ham::attend(tree, query, uniforms, weights, transposed, hidden)
-                       : run.call(tree, query, uniforms, weights, transposed, hidden);
-    return {logits, turns, leaf, value, log_probs};
-  }
-
-  void update(Tensor tree, const Tensor& leaf, const Tensor& query, const std::optional<Tensor>& active, int64_t join,
-              double top, double grid, const variable_list& tensors) {
-    static auto run = operation<decltype(ham::update)>("ham::update_");
-    auto [weights, transposed, hidden] = packed(tensors);
-    if (is_plain(tree))
-      ham::update(tree, leaf, query, active, weights, transposed, hidden, join, top, grid);
-    else
-      run.call(tree, leaf, query, active, weights, transposed, hidden, join, top, grid);
-  }
-
- private:
-  struct Result {
-    Tensor weights, transposed;
-    int64_t hidden;
-  };
-
-  Result packed(const variable_list& tensors) {
-    if (!std::all_of(tensors.begin(), tensors.end(), is_plain)) return packed_anew(tensors);
-    std::lock_guard<std::mutex> lock(mutex_);
-    if (!are_the_same_numbers(tensors)) repack(tensors);
-    bool asks = std::any_of(tensors.begin(), tensors.end(), [](const Tensor& t) { return t.requires_grad(); });
-    if (!asks || !at::GradMode::is_enabled()) return {plain_.weights, plain_.transposed, hidden_};
-    if (differentiable_.defined() && are_the_same_leaves(tensors)) return {differentiable_, plain_.transposed, hidden_};
-    Tensor weights = std::get<0>(pack_autograd(tensors, attends_, highway_));
-    // What was computed belongs to a graph, which should not be kept alive.
-    bool keep = std::all_of(tensors.begin(), tensors.end(), [](const Tensor& t) { return t.is_leaf(); });
-    differentiable_ = keep ? weights : Tensor();
+Packed KnownNetworks::packed(TensorList tensors) {
+  if (!are_the_same_numbers(tensors)) repack(tensors);
+  bool asks = std::any_of(tensors.begin(), tensors.end(), [](const Tensor& t) { return t.requires_grad(); });
+  if (!asks || !at::GradMode::is_enabled()) return plain_;
+  if (!differentiable_.defined() || !are_the_same_leaves(tensors)) {
+    differentiable_ = std::get<0>(pack_autograd(tensors, attends_, highway_));
     leaves_.clear();
     for (const Tensor& tensor : tensors) leaves_.emplace_back(tensor.unsafeGetTensorImpl(), tensor.requires_grad());
-    return {weights, plain_.transposed, hidden_};
   }
+  return {differentiable_, plain_.transposed, plain_.hidden};
+}
 
-  // Where somebody watches what is called, or the tensors only stand for numbers.
-  Result packed_anew(const variable_list& tensors) const {
-    static auto run = operation<decltype(pack_autograd)>("ham::pack");
-    auto [weights, transposed] = run.call(tensors, attends_, highway_);
-    return {weights, transposed, Networks::of(tensors, attends_, highway_).hidden};
+// Those that ask for gradients are kept alive by the graph, so an address tells one from another.
+bool KnownNetworks::are_the_same_leaves(TensorList tensors) const {
+  return std::equal(tensors.begin(), tensors.end(), leaves_.begin(), leaves_.end(), [](const Tensor& t, auto& leaf) {
+    return t.requires_grad() == leaf.second && (!leaf.second || t.unsafeGetTensorImpl() == leaf.first);
+  });
+}
+
+bool KnownNetworks::are_the_same_numbers(TensorList tensors) const {
+  auto same = [](const Tensor& t, const Numbers& numbers) {
+    return t.scalar_type() == at::kFloat && t.is_contiguous() && t.sizes() == at::IntArrayRef(numbers.shape) &&
+           t.storage().nbytes() >= (t.storage_offset() + t.numel()) * sizeof(float) &&
+           !std::memcmp(t.const_data_ptr<float>(), numbers.values.data(), sizeof(float) * numbers.values.size());
+  };
+  return std::equal(tensors.begin(), tensors.end(), numbers_.begin(), numbers_.end(), same);
+}
+
+void KnownNetworks::repack(TensorList tensors) {
+  // Kept for calls in any mode.
+  c10::InferenceMode any_mode(false);
+  at::NoGradGuard no_gradient;
+  numbers_.clear();
+  differentiable_.reset();
+  std::tie(plain_.weights, plain_.transposed) = pack_forward(tensors, attends_, highway_);
+  plain_.hidden = Networks::of(tensors, attends_, highway_).hidden;
+  for (const Tensor& tensor : tensors) {
+    Tensor numbers = dense(tensor);
+    const float* start = numbers.const_data_ptr<float>();
+    numbers_.push_back({tensor.sizes().vec(), {start, start + numbers.numel()}});
   }
+}
 
-  // Those that ask for gradients are kept alive by the graph, so an address tells one from another.
-  bool are_the_same_leaves(const variable_list& tensors) const {
-    return std::equal(tensors.begin(), tensors.end(), leaves_.begin(), leaves_.end(), [](const Tensor& t, auto& leaf) {
-      return t.requires_grad() == leaf.second && (!leaf.second || t.unsafeGetTensorImpl() == leaf.first);
-    });
-  }
-
-  bool are_the_same_numbers(const variable_list& tensors) const {
-    return std::equal(tensors.begin(), tensors.end(), numbers_.begin(), numbers_.end(),
-                      [](const Tensor& t, const std::vector<float>& numbers) {
-                        return is_dense(t) && t.numel() == static_cast<int64_t>(numbers.size()) &&
-                               !std::memcmp(t.const_data_ptr<float>(), numbers.data(), sizeof(float) * numbers.size());
-                      });
-  }
-
-  static bool is_dense(const Tensor& tensor) {
-    return tensor.scalar_type() == at::kFloat && tensor.is_cpu() && tensor.is_contiguous() && !tensor.is_neg() &&
-           tensor.storage().nbytes() >= (tensor.storage_offset() + tensor.numel()) * sizeof(float);
-  }
-
-  void repack(const variable_list& tensors) {
-    // Kept for calls in any mode.
-    c10::InferenceMode any_mode(false);
-    at::NoGradGuard no_gradient;
-    numbers_.clear();
-    differentiable_.reset();
-    std::tie(plain_.weights, plain_.transposed) = pack_forward(tensors, attends_, highway_);
-    hidden_ = Networks::of(tensors, attends_, highway_).hidden;
-    for (const Tensor& tensor : tensors) {
-      Tensor numbers = dense(tensor);
-      const float* start = numbers.const_data_ptr<float>();
-      numbers_.emplace_back(start, start + numbers.numel());
-    }
-  }
-
-  std::mutex mutex_;
-  bool attends_, highway_;
-  Packed plain_;
-  Tensor differentiable_;
-  int64_t hidden_ = 0;
-  std::vector<std::pair<const void*, bool>> leaves_;
-  std::vector<std::vector<float>> numbers_;
-};
-
-}  // namespace
 }  // namespace ham
 
 TORCH_LIBRARY(ham, library) {
@@ -612,10 +628,6 @@ TORCH_LIBRARY(ham, library) {
               "Tensor weights, int query, int hidden) -> (Tensor d_query, Tensor d_weights)");
   library.def("update_backward(Tensor(a!) d_tree, Tensor tape, Tensor? active, Tensor weights, int query, int hidden, "
               "int join, float top, float grid) -> (Tensor d_query, Tensor d_weights)");
-  library.class_<ham::KnownNetworks>("Networks")
-      .def(torch::init<bool, bool>())
-      .def("attend", &ham::KnownNetworks::attend)
-      .def("update", &ham::KnownNetworks::update);
 }
 
 TORCH_LIBRARY_IMPL(ham, CPU, library) {

@@ -2,19 +2,25 @@
 
 #include <ATen/EmptyTensor.h>
 #include <ATen/ops/from_blob.h>
+#include <c10/core/Allocator.h>
+#include <c10/core/impl/alloc_cpu.h>
 #include <c10/util/accumulate.h>
 
+#include <array>
 #include <limits>
 #include <map>
 #include <mutex>
+#include <vector>
 
 #include "api.h"
 
 namespace ham {
 namespace {
 
-constexpr int64_t kSmall = 1 << 15;   // below, torch's own allocator is as good
+constexpr int64_t kTiny = 1 << 10;    // up to here, torch's own allocator is as good
+constexpr int64_t kSmall = 1 << 15;   // up to here, blocks
 constexpr int64_t kLarge = 1 << 26;   // a very large one is for a very large memory: worth giving back
+constexpr int64_t kScratch = 1 << 18;  // a thread keeps no more
 constexpr size_t kKept = 6;
 
 bool fill = false;
@@ -58,6 +64,70 @@ Pool& pool() {
   return *pool;
 }
 
+// Small buffers, of which every access of a graph has some: what malloc does to find one of tens of kilobytes, and to
+// join it with its neighbours again, takes as long as the access. Free ones by their size. Never destroyed either.
+class Blocks final : public c10::Allocator {
+ public:
+  c10::DataPtr allocate(size_t bytes) override {
+    size_t steps = (bytes + kStep - 1) / kStep;
+    void* start = take(steps);
+    if (!start) {
+      start = c10::alloc_cpu(kHeader + steps * kStep);
+      *static_cast<size_t*>(start) = steps;
+    }
+    return {static_cast<char*>(start) + kHeader, start, &give, at::kCPU};
+  }
+  void copy_data(void* to, const void* from, size_t bytes) const override { default_copy_data(to, from, bytes); }
+
+  static Blocks& all() {
+    static Blocks* all = new Blocks;
+    return *all;
+  }
+  void clear() {
+    std::lock_guard<std::mutex> lock(mutex_);
+    for (std::vector<void*>& blocks : free_) {
+      for (void* start : blocks) c10::free_cpu(start);
+      blocks.clear();
+    }
+    kept_ = 0;
+  }
+
+ private:
+  static constexpr size_t kStep = 1024, kHeader = 64, kMost = size_t{64} << 20;
+
+  void* take(size_t steps) {
+    std::lock_guard<std::mutex> lock(mutex_);
+    if (free_[steps].empty()) return nullptr;
+    void* start = free_[steps].back();
+    free_[steps].pop_back();
+    kept_ -= steps * kStep;
+    return start;
+  }
+  static void give(void* start) {
+    Blocks& blocks = all();
+    size_t steps = *static_cast<size_t*>(start);
+    {
+      std::lock_guard<std::mutex> lock(blocks.mutex_);
+      if (blocks.kept_ + steps * kStep <= kMost) {
+        blocks.kept_ += steps * kStep;
+        return blocks.free_[steps].push_back(start);
+      }
+    }
+    c10::free_cpu(start);
+  }
+
+  std::mutex mutex_;
+  size_t kept_ = 0;
+  std::array<std::vector<void*>, kSmall * sizeof(float) / kStep + 1> free_;
+};
+
+// A sanitizer sees the bounds of what is allocated for itself.
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+constexpr bool kReuse = false;
+#else
+constexpr bool kReuse = true;
+#endif
+
 }  // namespace
 
 at::Tensor buffer(at::IntArrayRef shape) {
@@ -67,7 +137,11 @@ at::Tensor buffer(at::IntArrayRef shape) {
     std::fill_n(memory.mutable_data_ptr<float>(), floats, std::numeric_limits<float>::quiet_NaN());
     return memory;
   }
-  if (floats <= kSmall || floats > kLarge) return fresh(shape);
+  if (floats <= kTiny || floats > kLarge || (floats <= kSmall && !kReuse)) return fresh(shape);
+  if (floats <= kSmall) {
+    constexpr c10::DispatchKeySet kOnCpu(c10::DispatchKey::CPU);
+    return at::detail::empty_generic(shape, &Blocks::all(), kOnCpu, at::kFloat, std::nullopt);
+  }
   at::Tensor memory = pool().take(floats);
   if (!memory.defined()) {
     // Durations differ from batch to batch; some room to spare serves the next one too.
@@ -79,9 +153,19 @@ at::Tensor buffer(at::IntArrayRef shape) {
                        at::TensorOptions().dtype(at::kFloat).device(at::kCPU));
 }
 
+at::Tensor scratch_of_thread(int64_t floats) {
+  thread_local at::Tensor kept;
+  if (fill || !kReuse || floats > kScratch) return buffer({floats});
+  if (!kept.defined() || kept.numel() < floats) kept = fresh({floats});
+  return kept;
+}
+
 }  // namespace ham
 
-void ham_release_buffers() { ham::pool().clear(); }
+void ham_release_buffers() {
+  ham::pool().clear();
+  ham::Blocks::all().clear();
+}
 
 // Tests set this: what nobody has written is NaN then, and a buffer is exactly as large as asked for.
 void ham_fill_with_nan(int64_t fill) { ham::fill = fill != 0; }

@@ -7,5 +7,7 @@ namespace ham {
 
 // Uninitialised, float32, aligned to 64 bytes.
 at::Tensor buffer(at::IntArrayRef shape);
+// Likewise, for one call of this thread: the next one gets the same, which is still in the cache.
+at::Tensor scratch_of_thread(int64_t floats);
 
 }  // namespace ham

@@ -52,7 +52,7 @@ void HardEpisode::backward(int64_t task, const Tape& tape, const Backward& scrat
   for (int64_t t = chunk.steps - 1; t >= 0; --t) {
     forest.active = chunk.active(t);
     // Forward wrote the record of the timestep before long ago: it is asked for meanwhile.
-    Ahead<false> ahead;
+    Ahead ahead;
     if (t > 0) tape.record(ahead, t - 1, t - 1 < chunk.updates);
     ahead.spread(t < chunk.updates ? 2 * levels : levels);
     int64_t path_at = t % scratch.path_steps * levels, step_at = t % kStepBlock;

@@ -92,7 +92,7 @@ void HardEpisode::forward(int64_t task, const Tape& tape, const Forward& scratch
     take_query(e, forest, tape, t);
     if (e.uniforms) forest.gather(scratch.uniforms, e.uniforms, e.timesteps, t, levels);
 
-    Ahead<true> ahead;
+    Ahead ahead;
     if (tape.taped && t + 1 < chunk.steps) tape.record(ahead, t + 1, t + 1 < chunk.updates);
     ahead.spread(2 * levels);
 

@@ -192,20 +192,66 @@ inline void outer(float* gradient, int64_t row_stride, const float* dy, int64_t 
 
 inline void add_lane_sums(float* gradient, const float* dy, int64_t dy_stride, int64_t rows,
                           int64_t panels) {
-  for (int64_t r = 0; r < rows; ++r) {
-    Vec total[kVectors] = {};
+  int64_t r = 0;
+  // Several rows at once: one addition would wait for the one before.
+  auto of_rows = [&](auto count) {
+    Vec total[count][kVectors] = {};
     for (int64_t p = 0; p < panels; ++p)
-      for (int v = 0; v < kVectors; ++v)
-        total[v] += load(dy + p * dy_stride + r * kLanes + v * kWidth);
-    Vec all = total[0];
-    for (int v = 1; v < kVectors; ++v) all += total[v];
-    gradient[r] += sum(all);
-  }
+      for (int i = 0; i < count; ++i)
+        for (int v = 0; v < kVectors; ++v)
+          total[i][v] += load(dy + p * dy_stride + (r + i) * kLanes + v * kWidth);
+    for (int i = 0; i < count; ++i) {
+      for (int v = 1; v < kVectors; ++v) total[i][0] += total[i][v];
+      gradient[r + i] += sum(total[i][0]);
+    }
+    r += count;
+  };
+  while (r + 4 <= rows) of_rows(std::integral_constant<int, 4>());
+  while (r < rows) of_rows(std::integral_constant<int, 1>());
 }
+
+#if defined(__AVX512F__)
+// Eight features of every fourth lane: in quarters, the first four and the last four of them.
+HAM_INLINE void take_eight(Vec& low, Vec& high, const float* const* rows, int64_t f) {
+  auto two = [&](int lane) {
+    return __builtin_shufflevector(load8(rows[lane] + f), load8(rows[lane + 4] + f), 0, 1, 2, 3, 4, 5, 6, 7, 8, 9,
+                                   10, 11, 12, 13, 14, 15);
+  };
+  Vec a = two(0), b = two(8);
+  low = __builtin_shufflevector(a, b, 0, 1, 2, 3, 8, 9, 10, 11, 16, 17, 18, 19, 24, 25, 26, 27);
+  high = __builtin_shufflevector(a, b, 4, 5, 6, 7, 12, 13, 14, 15, 20, 21, 22, 23, 28, 29, 30, 31);
+}
+
+template <bool add>
+HAM_INLINE void put_eight(float* const* rows, int64_t f, Vec low, Vec high) {
+  auto put = [&](int lane, Vec8 values) {
+    float* to = rows[lane] + f;
+    store8(to, add ? load8(to) + values : values);
+  };
+  auto put_two = [&](int lane, Vec both) {
+    put(lane, __builtin_shufflevector(both, both, 0, 1, 2, 3, 4, 5, 6, 7));
+    put(lane + 4, __builtin_shufflevector(both, both, 8, 9, 10, 11, 12, 13, 14, 15));
+  };
+  put_two(0, __builtin_shufflevector(low, high, 0, 1, 2, 3, 16, 17, 18, 19, 4, 5, 6, 7, 20, 21, 22, 23));
+  put_two(8, __builtin_shufflevector(low, high, 8, 9, 10, 11, 24, 25, 26, 27, 12, 13, 14, 15, 28, 29, 30, 31));
+}
+#endif
 
 // Rows of the tree are contiguous per lane; a panel is made of kLanes of them, transposed.
 inline void gather(float* panel, const float* const* rows, int64_t features) {
   int64_t f = 0;
+#if defined(__AVX512F__)
+  for (; f + 8 <= features; f += 8) {
+    Vec low[4], high[4];
+    for (int j = 0; j < 4; ++j) take_eight(low[j], high[j], rows + j, f);
+    transpose_quarters(low[0], low[1], low[2], low[3]);
+    transpose_quarters(high[0], high[1], high[2], high[3]);
+    for (int j = 0; j < 4; ++j) {
+      store(panel + (f + j) * kLanes, low[j]);
+      store(panel + (f + 4 + j) * kLanes, high[j]);
+    }
+  }
+#endif
   for (; f + 4 <= features; f += 4)
     for (int v = 0; v < kVectors; ++v) {
       const float* const* lanes = rows + v * kWidth;
@@ -235,6 +281,18 @@ HAM_INLINE void put_quarter(float* const* lanes, int64_t f, Vec a, Vec b, Vec c,
 template <bool add>
 void scatter(float* const* rows, const float* panel, int64_t features) {
   int64_t f = 0;
+#if defined(__AVX512F__)
+  for (; f + 8 <= features; f += 8) {
+    Vec low[4], high[4];
+    for (int j = 0; j < 4; ++j) {
+      low[j] = load(panel + (f + j) * kLanes);
+      high[j] = load(panel + (f + 4 + j) * kLanes);
+    }
+    transpose_quarters(low[0], low[1], low[2], low[3]);
+    transpose_quarters(high[0], high[1], high[2], high[3]);
+    for (int j = 0; j < 4; ++j) put_eight<add>(rows + j, f, low[j], high[j]);
+  }
+#endif
   for (; f + 4 <= features; f += 4)
     for (int v = 0; v < kVectors; ++v) {
       const float* from = panel + f * kLanes + v * kWidth;

@@ -3,6 +3,7 @@
 #include "step.h"
 
 #include <cmath>
+#include <memory>
 
 #include "api.h"
 #include "call.h"
@@ -74,7 +75,11 @@ struct OfVectors {
   static void take(Work& work) { work.model.lie_in(work.a.weights, work.a.transposed); }
   template <class Work>
   static void give_back(const Work& work, const float* gradients) {
-    std::copy_n(gradients, work.model.gradient_floats, work.a.d_weights);
+    float* total = work.a.d_weights;
+    if (!work.a.adds_weights)
+      std::copy_n(gradients, work.model.gradient_floats, total);
+    else
+      for (int64_t i = 0; i < work.model.gradient_floats; ++i) total[i] += gradients[i];
   }
 };
 
@@ -241,10 +246,24 @@ class Step {
   }
 };
 
+// A thread's next access is mostly like its last one of that kind: then only the addresses are others.
+Call<Step>& call_for(const Access& access) {
+  struct Last {
+    Access access;
+    std::unique_ptr<Call<Step>> call;
+  };
+  thread_local Last kept[2][2];
+  Last& last = kept[access.kind == Kind::attend][access.tape != nullptr];
+  bool like_it = last.call && last.access.is_like(access);
+  last.access = access;
+  if (!like_it) last.call = std::make_unique<Call<Step>>(last.access);
+  return *last.call;
+}
+
 }  // namespace
 
 AccessSizes sizes_of(const Access& access) {
-  Call<Step> call(access);
+  Call<Step>& call = call_for(access);
   int64_t sizes[3];
   call.sizes(sizes);
   Arena tape(nullptr);
@@ -260,7 +279,7 @@ void pack(const Access& access, const float* const* parameters, float* weights, 
 void unpack(const Access& access, const float* d_weights, float* const* d_parameters) {
   Step(access).model.unpack(d_weights, d_parameters);
 }
-void run_forward(const Access& access) { Call<Step>(access).forward(); }
-bool run_backward(const Access& access) { return Call<Step>(access).backward(); }
+void run_forward(const Access& access) { call_for(access).forward(); }
+bool run_backward(const Access& access) { return call_for(access).backward(); }
 
 }  // namespace ham

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <tuple>
 
 namespace ham {
 
@@ -34,7 +35,15 @@ struct Access {
   const float* d_value = nullptr;
   float* d_queries = nullptr;
   float* d_weights = nullptr;
+  bool adds_weights = false;                 // to what d_weights holds
 
+  // Whether only addresses differ.
+  bool is_like(const Access& other) const {
+    auto of = [](const Access& a) {
+      return std::tie(a.kind, a.count, a.leaves, a.width, a.query, a.hidden, a.depth, a.threads, a.join, a.top, a.grid);
+    };
+    return of(*this) == of(other);
+  }
   int64_t levels() const {
     int64_t levels = 0;
     while ((int64_t{1} << levels) < leaves) ++levels;

@@ -148,6 +148,9 @@ HAM_INLINE Vec tanh(Vec x) {
 // vector is transposed on its own, which needs no shuffle across quarters.
 #if defined(__AVX512F__)
 using Vec8 = float __attribute__((vector_size(32)));
+using LooseVec8 = float __attribute__((vector_size(32), aligned(4), may_alias));
+HAM_INLINE Vec8 load8(const float* p) { return *reinterpret_cast<const LooseVec8*>(p); }
+HAM_INLINE void store8(float* p, Vec8 v) { *reinterpret_cast<LooseVec8*>(p) = v; }
 HAM_INLINE Vec join_quarters(const float* const* rows, int64_t f) {
   Vec8 lo = __builtin_shufflevector(load4(rows[0] + f), load4(rows[4] + f), 0, 1, 2, 3, 4, 5, 6, 7);
   Vec8 hi = __builtin_shufflevector(load4(rows[8] + f), load4(rows[12] + f), 0, 1, 2, 3, 4, 5, 6, 7);

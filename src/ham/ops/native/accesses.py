@@ -21,26 +21,9 @@ REFUSAL = "ham: "
 """How an error of the engine begins that is the caller's."""
 
 
-class Networks:
-    """The networks of an access by their parameters, which are packed anew when their numbers change.
-
-    Those of an attend are SEARCH's, those of an update WRITE's candidate and gate and JOIN's.
-    """
-
-    def __init__(self, tensors: list[Tensor], *, attends: bool, highway: bool = False):
-        self.tensors = tensors
-        known = torch.classes.ham.Networks(attends, highway)
-        # PyTorch makes a method anew each time it is asked for.
-        self.attend, self.update = known.attend, known.update
-
-
-def attend(
-    tree: Tensor, query: Tensor, uniforms: Tensor, search: list[Tensor] | Networks
-) -> Sequence[Tensor]:
-    """One descent of every example, as `reference.attend`; a program that is traced gives SEARCH's parameters."""
+def attend(tree: Tensor, query: Tensor, uniforms: Tensor, search: list[Tensor]) -> Sequence[Tensor]:
+    """One descent of every example, as `reference.attend`, by SEARCH's parameters."""
     try:
-        if isinstance(search, Networks):
-            return search.attend(tree, query, uniforms, search.tensors)
         packed = torch.ops.ham.pack.default(search, True, False)
         return torch.ops.ham.attend_.default(tree, query, uniforms, *packed, hidden_width(search, 2))
     except ValueError as error:
@@ -52,21 +35,18 @@ def update(
     leaf: Tensor,
     query: Tensor,
     active: Tensor | None,
-    networks: list[Tensor] | Networks,
+    networks: list[Tensor],
     join: str = "rectified",
     top: float = 0.0,
     grid: int = 0,
 ) -> Tensor:
     """One write and the joins above it, in place, as `reference.update`; all but the networks is as in `HAM`."""
-    form = (JOINS.index(join), top, float(grid))
+    highway = join == "highway"
     try:
-        if isinstance(networks, Networks):
-            networks.update(tree, leaf, query, active, *form, networks.tensors)
-        else:
-            highway = join == "highway"
-            packed = torch.ops.ham.pack.default(networks, False, highway)
-            hidden = hidden_width(networks, 10 if highway else 6)
-            torch.ops.ham.update_.default(tree, leaf, query, active, *packed, hidden, *form)
+        packed = torch.ops.ham.pack.default(networks, False, highway)
+        hidden = hidden_width(networks, 10 if highway else 6)
+        form = (JOINS.index(join), top, float(grid))
+        torch.ops.ham.update_.default(tree, leaf, query, active, *packed, hidden, *form)
     except ValueError as error:
         raise refusal(error) from None
     return tree

@@ -40,7 +40,7 @@ FLAGS: tuple[str, ...] = (
     *("-O3", "-march=native", "-std=c++17", "-fPIC", "-pthread"),
     *("-ffp-contract=fast", "-fno-math-errno", "-fno-trapping-math"),
 )
-SPEAKS_TORCH = ("binding.cpp", "buffers.cpp")
+SPEAKS_TORCH = ("binding.cpp", "buffers.cpp", "quick.cpp")
 """The sources that include torch's headers: no arithmetic in them, so the compiler need not try hard."""
 _TRACEABLE = ("-O1", "-g", "-fno-omit-frame-pointer")
 SANITIZERS = {
@@ -196,7 +196,7 @@ def _torch_flags() -> tuple[str, ...]:
 
 
 def _torch_libraries() -> tuple[str, ...]:
-    return (f"-L{Path(torch.__file__).parent / 'lib'}", "-ltorch_cpu", "-lc10")
+    return (f"-L{Path(torch.__file__).parent / 'lib'}", "-ltorch_python", "-ltorch_cpu", "-lc10")
 
 
 def seconds_if_intact(file: Path) -> float | None:

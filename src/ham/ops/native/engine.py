@@ -1,23 +1,19 @@
 """The native engine as the table sees it: which calls it serves, and why not.
 
-Single accesses are here, since every microsecond of theirs counts; the other operations are in `operations`.
+Single accesses are here, the other operations in `operations`. Whoever accesses a memory comes here once: from then
+on, while nothing about it changes, `ham.ops.quick` has the way.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from itertools import chain
-from operator import is_
 from typing import Any
-from weakref import ReferenceType, ref
 
 import torch
 from torch import Tensor, nn
-from torch.nn.modules import module as global_hooks
 
 from ham.ops import forms
-from ham.ops.forms import NotServed, why_not_module, why_not_tensor
-from ham.ops.native import accesses, library
+from ham.ops.forms import why_not_module, why_not_tensor
+from ham.ops.native import accesses, known, library
 from ham.ops.native.networks import AN_MLP, JOIN, WRITE, hidden_widths, why_not_layers
 from ham.ops.native.operations import OPERATIONS, is_plain, why_not_floats
 
@@ -26,9 +22,6 @@ class NativeEngine:
     """C++ for float32 on the CPU and the paper's networks."""
 
     name = "native"
-
-    def __init__(self) -> None:
-        self._known: dict[tuple[int, ...], _Known] = {}
 
     def why_absent(self) -> str:
         """Why it cannot be had; the first question may take the seconds of a build."""
@@ -51,11 +44,11 @@ class NativeEngine:
         return lambda *call: OPERATIONS[operation](*call).run()
 
     def attend(self, tree: Tensor, query: Tensor, uniforms: Tensor, search: nn.Module) -> Any:
-        try:
-            return accesses.attend(tree, query, uniforms, self._networks(search))
-        except Exception:
-            self._look_again((search, AN_MLP))
-            raise
+        networks = tensors_of(search)
+        read = accesses.attend(tree, query, uniforms, networks)
+        if not torch.compiler.is_compiling():
+            known.remember((search,), networks)
+        return read
 
     def update(
         self,
@@ -68,20 +61,18 @@ class NativeEngine:
         pull: float = 0.0,
     ) -> tuple[Tensor, None]:
         form: Any = join
-        try:
-            networks = self._networks(write, join)
-            tree = accesses.update(tree, leaf, query, active, networks, form.form, form.top, form.grid)
-            return tree, None
-        except Exception:
-            self._look_again((write, WRITE), (join, JOIN))
-            raise
+        networks = tensors_of(write, join)
+        tree = accesses.update(tree, leaf, query, active, networks, form.form, form.top, form.grid)
+        if not torch.compiler.is_compiling():
+            known.remember((write, join), networks)
+        return tree, None
 
     def _why_not_attend(self, tree: Tensor, query: Tensor, uniforms: Tensor, search: nn.Module) -> str:
         if not (is_plain(tree) and is_plain(query) and is_plain(uniforms)) and (
             why := why_not_floats(tree=tree, query=query, uniforms=uniforms)
         ):
             return why
-        return self._why_not_networks((search,), (AN_MLP,))
+        return _why_not_networks((search, AN_MLP))
 
     def _why_not_update(
         self,
@@ -101,77 +92,16 @@ class NativeEngine:
             return why
         if active is not None and (why := why_not_tensor("active", active, torch.bool)):
             return why
-        return self._why_not_networks((write, join), (WRITE, JOIN)) or _why_not_grids(write, join)
-
-    def _why_not_networks(self, modules: tuple[nn.Module, ...], expected: tuple[tuple[str, ...], ...]) -> str:
-        """As `why_not_module`, but modules that were looked at before are only compared with what they were then."""
-        compiling = torch.compiler.is_compiling()
-        if not compiling:
-            known = self._known.get(tuple(map(id, modules)))
-            if known is not None and known.holds(modules):
-                return ""
-        for module, forms_of_it in zip(modules, expected, strict=True):
-            if why := why_not_module(module, *forms_of_it) or why_not_layers(module):
-                return why
-        if len(set().union(*map(hidden_widths, modules))) > 1:
-            return "WRITE and JOIN have hidden layers of different widths"
-        if not compiling:
-            self._remember(modules)
-        return ""
-
-    def _remember(self, modules: tuple[nn.Module, ...]) -> None:
-        key = tuple(map(id, modules))
-        highway = forms.form_of(modules[-1]) == "highway join"
-        networks = accesses.Networks(tensors_of(*modules), attends=len(modules) == 1, highway=highway)
-        self._known[key] = _Known(modules, networks, lambda _: self._known.pop(key, None))
-
-    def _networks(self, *modules: nn.Module) -> accesses.Networks | list[Tensor]:
-        """Of modules that were just looked at."""
-        if torch.compiler.is_compiling():
-            return tensors_of(*modules)
-        return self._known[tuple(map(id, modules))].networks
-
-    def _look_again(self, *modules: tuple[nn.Module, tuple[str, ...]]) -> None:
-        """After a refusal: is it one of the parameters, which were not looked at again?"""
-        for module, expected in modules:
-            if why := why_not_module(module, *expected):
-                raise NotServed(why) from None
+        return _why_not_networks((write, WRITE), (join, JOIN)) or _why_not_grids(write, join)
 
 
-class _Known:
-    """Modules that were found to compute just their classes' equations; quick to compare with what they are now.
-
-    It keeps what they consist of, but not themselves: it goes when one of them does.
-    """
-
-    def __init__(
-        self,
-        modules: tuple[nn.Module, ...],
-        networks: accesses.Networks,
-        forget: Callable[[ReferenceType[nn.Module]], object],
-    ):
-        self.networks = networks
-        self.alive = [ref(module, forget) for module in modules]
-        parts = [part for module in modules for part in module.modules()]
-        self.parts = [part for part in parts if part not in modules]
-        self.classes = [*map(type, modules), *map(type, self.parts)]
-        kinds = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks", "_buffers")
-        self.none_expected = [getattr(part, kind) for part in parts for kind in kinds]
-        self.members: list[dict[str, Any]] = [
-            of for part in parts for of in (part._modules, part._parameters) if of
-        ]
-        self.dictionaries = [part.__dict__ for part in parts] + self.members
-        self.sizes = list(map(len, self.dictionaries))
-        self.those = list(chain.from_iterable(map(dict.values, self.members)))
-
-    def holds(self, modules: tuple[nn.Module, ...]) -> bool:
-        return (
-            not any(self.none_expected)
-            and [*map(type, modules), *map(type, self.parts)] == self.classes
-            and [*map(len, self.dictionaries)] == self.sizes
-            and all(map(is_, chain.from_iterable(map(dict.values, self.members)), self.those))
-            and not global_hooks._has_any_global_hook()
-        )
+def _why_not_networks(*expected: tuple[nn.Module, tuple[str, ...]]) -> str:
+    for module, forms_of_it in expected:
+        if why := why_not_module(module, *forms_of_it) or why_not_layers(module):
+            return why
+    if len(set().union(*(hidden_widths(module) for module, _ in expected))) > 1:
+        return "WRITE and JOIN have hidden layers of different widths"
+    return ""
 
 
 def tensors_of(*modules: nn.Module) -> list[Tensor]:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import ctypes
 import threading
 from collections.abc import Callable
-from ctypes import c_char_p, c_int64
+from ctypes import c_char_p, c_int64, py_object
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
+from ham.ops import quick
 from ham.ops.forms import constant
 from ham.ops.native import compiler, prebuilt
 from ham.ops.native.structures import Structures
@@ -93,10 +94,19 @@ def _load() -> Engine:
         getattr(calls, f"ham_{name}_parameters").restype = c_int64
         getattr(calls, f"ham_{name}_backward").restype = c_int64
     calls.ham_structures.restype = c_char_p
+    _let_accesses_be_quick(build)
     try:
         return Engine(calls, Structures(calls.ham_structures().decode()), build)
     except ValueError as error:
         raise compiler.BuildError(f"the built engine and its binding disagree: {error}") from None
+
+
+def _let_accesses_be_quick(build: compiler.Build) -> None:
+    functions = ctypes.PyDLL(str(build.file)).ham_quick
+    functions.restype, functions.argtypes = py_object, [py_object] * 5
+    example = _beside()
+    if found := functions(example, example._cdata, Tensor, nn.Parameter, None):
+        quick.install(found)
 
 
 def when_loaded(register: Callable[[], None]) -> None:
