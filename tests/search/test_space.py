@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ham import tasks
+from ham import recipes, tasks
 from ham.config import Architecture, Run
 from ham.core.errors import InputError
 from ham.search.space import (
@@ -192,6 +192,7 @@ def test_a_trial_that_cannot_be_is_named():
 
 
 def test_settings_change_nothing_else():
+    assert with_settings(recipes.get("sort"), {"model.controller": "gru"}, "here").model.cell_bound == 0
     changed = with_settings(RUN, {"data.mix": 0.1, "model.size": 7}, "here")
     assert (changed.data.mix, changed.model.size) == (0.1, 7)
     assert with_settings(changed, {"data.mix": RUN.data.mix, "model.size": RUN.model.size}, "") == RUN

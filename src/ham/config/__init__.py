@@ -5,7 +5,7 @@ from ham.config.data import Data
 from ham.config.model import Architecture, Soft
 from ham.config.objective import Objective
 from ham.config.options import Options
-from ham.config.run import FORMAT, NOWHERE, Run, changed, paper, require_readable
+from ham.config.run import FORMAT, NOWHERE, Run, changed, completed, paper, require_readable
 from ham.config.schedule import END, Optimiser, Phase, Schedule
 
 __all__ = [
@@ -22,6 +22,7 @@ __all__ = [
     "Schedule",
     "Soft",
     "changed",
+    "completed",
     "from_dict",
     "paper",
     "require_readable",

@@ -125,16 +125,21 @@ NOWHERE = {"main.anywhere": 0.0, "end.anywhere": 0.0}
 UNBOUNDED = {"model.cell_bound": 0.0, **NOWHERE}
 
 
+def completed(changes: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Changes of a run with what they entail: where another controller takes an LSTM's place, what was asked of its
+    cells goes with it.
+    """
+    other = changes.get("model.controller", "lstm") != "lstm"
+    return {**UNBOUNDED, **changes} if other else changes
+
+
 def changed(settings: Any, changes: Mapping[str, Any], within: str = "") -> Any:
     """A run, or a part of one, with some settings changed, each named by the parts it is in.
-
-    What a run asks of an LSTM's cells goes where another controller takes its place.
 
     >>> changed(Run("sort"), {"data.leaves": 8, "seed": 3}).data.leaves
     8
     """
-    if changes.get("model.controller", "lstm") != "lstm":
-        changes = {**UNBOUNDED, **changes}
+    changes = completed(changes)
     here: dict[str, Any] = {}
     inside: dict[str, dict[str, Any]] = {}
     known = (

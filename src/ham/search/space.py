@@ -24,7 +24,7 @@ from typing import Any
 
 import numpy as np
 
-from ham.config import Options, Run, format_1
+from ham.config import Options, Run, completed, format_1
 from ham.core.errors import InputError
 from ham.core.files import read_json
 from ham.core.seeds import Purpose, generator
@@ -150,7 +150,7 @@ def draw(base: Run, space: Space, seed: int, number: int) -> Run:
 def with_settings(run: Run, changes: Mapping[str, Value], where: str) -> Run:
     """The run with some settings changed, each named as in `main.learning_rate`."""
     data = json.loads(run.to_json())
-    for name, value in changes.items():
+    for name, value in completed(changes).items():
         *parts, field = name.split(".")
         at = data
         for part in parts:
