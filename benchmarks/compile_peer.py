@@ -65,8 +65,9 @@ class Plain(Model):
         leaf, taken = path[-1] - tree.shape[1] // 2, torch.stack(turns, 1)
         return tree, h, c, self.output(h), Read(leaf, value, taken, logits, log_prob_of(logits, taken))
 
-    def forward(self, inputs, lengths, asked, *, leaves, uniforms, targets=None):
-        tree = self.memory.init(inputs, lengths, leaves).tree
+    def episode(self, questions):
+        uniforms, asked = questions.uniforms, questions.asked
+        tree = self.memory.init(questions.inputs, questions.lengths, questions.leaves).tree
         h = c = tree.new_zeros(len(tree), self.controller.hidden_size)
         record = Recorder(asked)
         for t in range(uniforms.shape[1]):

@@ -28,6 +28,14 @@ def test_nothing_heavy_is_imported_with_it():
     assert in_a_fresh_process(f"import sys, ham; dir(ham); print(*({heavy!r} & sys.modules.keys()))") == ""
 
 
+def test_a_model_answers_without_pytorchs_compiler():
+    """To import it takes as long as to import PyTorch."""
+    assert (
+        in_a_fresh_process("import sys, ham; ham.solve('sort', '7:1'); print('torch._dynamo' in sys.modules)")
+        == "False"
+    )
+
+
 def test_dir_shows_all_of_it_and_nothing_else():
     assert set(dir(ham)) == {*ham.__all__, "__version__"}
     shown = in_a_fresh_process("import ham; print(*dir(ham))").split()

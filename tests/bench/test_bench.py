@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from ham import bench, cli, ops
-from ham.bench import flops, peers, report
+from ham.bench import flops, peers, profile, report
 from ham.bench.timing import interleaved, running_on
 from ham.bench.work import SETTINGS, Trainer, Work
 from ham.core.errors import InputError
@@ -18,7 +18,16 @@ from ham.core.install import install
 from ham.ops import native
 
 TINY = bench.Plan(
-    sizes=(2, 4), memories=(4, 8), reference=4, batches=1, repetitions=1, accesses=16, compile_limit=0
+    sizes=(2, 4),
+    memories=(4, 8),
+    reference=4,
+    tall=16,
+    items=50,
+    profile=0.0,
+    batches=1,
+    repetitions=1,
+    accesses=16,
+    compile_limit=0,
 )
 
 
@@ -126,6 +135,44 @@ def test_flops_are_those_of_the_layers_that_ran():
     multiplied += timesteps * 4 * w.cells * (w.size + w.cells)  # the LSTM cell is no Linear
     multiplied -= timesteps * (levels - 1) * w.cells * w.hidden  # SEARCH's query half, once a timestep
     assert flops.episode_flops(leaves) == 2 * (3 * multiplied - leaves * w.features * w.hidden)
+
+
+def test_a_taller_tree_holds_the_same_rows():
+    rng = np.random.default_rng(0)
+    short = Work.draw(rng, 8, batch=5)
+    tall = short.in_taller(rng, 64)
+    assert tall.examples is short.examples
+    assert tall.uniforms.shape == (*short.examples.counted.shape, 6)
+    assert len(set(tall.places.tolist())) == short.examples.inputs.shape[1]
+    costs = []
+    for engine in ("native", "reference"):
+        with running_on(engine, 1):
+            costs.append(Trainer().cost(tall).loss)
+    assert costs[0] == pytest.approx(costs[1], rel=1e-4)
+
+
+def test_parts_are_shares_of_the_functions_that_perf_saw():
+    told = """
+    # Overhead  Symbol
+        40.00%  [.] ham::outer(float*, long)::{lambda(auto:1, long)#1}::operator()<int>
+        20.00%  [.] ham::product<(ham::Start)0, (ham::Finish)0>(float*, long)
+        15.00%  [.] ham::scatter<false>(float* const*, float const*, long)
+        12.50%  [.] ham::update_forward<ham::Ahead&>(ham::Model const&)
+         2.50%  [.] ham_objective
+        10.00%  [.] ham_gradient
+    """
+    found = profile.shares(told)
+    assert found["matrix products"] == pytest.approx(0.6)
+    assert found["gather and scatter"] == pytest.approx(0.15)
+    assert found["the objective"] == pytest.approx(0.025)
+    assert found[profile.REST] == pytest.approx(0.1)
+    assert sum(found.values()) == pytest.approx(1)
+    assert profile.shares("nothing") == {}
+
+
+def test_the_page_says_where_time_goes_or_why_it_does_not(found):
+    assert "Not known: left out." in report.markdown(found)
+    assert "| matrix products | 60% |" in report.markdown(replace(found, parts={"matrix products": 0.6}))
 
 
 def test_jobs_take_turns():

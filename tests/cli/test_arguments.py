@@ -75,6 +75,8 @@ def test_what_nobody_can_have_meant_is_not_guessed_at(capsys):
         ("reproduce --table 3", "--table must be one of 1, 2, got '3'"),
         ("evaluate sort --backend gpu", "--backend must be one of auto, native, reference, got 'gpu'"),
         ("solve sort 1:1 --format x", "--format must be one of csv, lines, got 'x'"),
+        ("evaluate sort --seed x", "ham: --seed: expected a whole number, got 'x'; see"),
+        ("tune sort --hours x", "ham: --hours: expected a number, got 'x'; see"),
     ],
 )
 def test_choices_are_those_that_there_are(words, choices, capsys):

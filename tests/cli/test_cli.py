@@ -171,6 +171,23 @@ class TestTrain:
         ours, theirs = (load_file(path / runs.CHECKPOINT) for path in (again, trained))
         assert all(torch.equal(ours[name], theirs[name]) for name in theirs)
 
+    @pytest.mark.parametrize("task", ["sort", "priority-queue"])
+    def test_the_paper_to_the_letter(self, ham, tmp_path, task):
+        short = "--schedule.epochs 1 --data.batches 1 --data.validation 5".split()
+        assert ham("train", task, "--paper", *short, "--out", tmp_path / "run")[0] == 0
+        run = runs.RunFolder(tmp_path / "run").run()
+        assert (run.data.batch, run.data.runs, run.data.mix) == (50, 1, 0.0)
+        assert (run.objective.baseline, run.objective.normalise) == ("learned", False)
+        assert (run.optimiser.averaging, run.schedule.finish, run.optimiser.clip) == (0.0, 0, 5.0)
+        assert (run.model.join, run.model.top, run.model.cell_bound) == ("rectified", 0.0, 0.0)
+        assert not dict(run.practice)
+        assert not any((run.main.tall, run.main.hard, run.main.anywhere, run.main.stocked))
+
+    def test_the_paper_and_another_recipe_are_refused(self, ham):
+        code, _, err = ham("train", "sort", "--paper", "--recipe", "sort-lstm")
+        assert code == 2
+        assert "--paper is a recipe of its own" in err
+
     def test_a_task_without_a_recipe_gets_a_model_that_fits(self, tmp_path):
         file = tmp_path / "own.py"
         file.write_text("from ham.tasks.queue import Queue\nclass Own(Queue):\n    name = 'own'\n")
@@ -279,6 +296,18 @@ class TestBar:
         last = shown.splitlines()[-1]
         for part in ("epoch 2/2", "error 12.50%", "n 8", "examples/s", "left"):
             assert part in last
+
+    def test_an_epochs_line_fits_80_columns(self):
+        """The best of the last epoch of the longest run, in which every number is as long as it can be."""
+        run = run_with("sort", epochs=100_000)
+        epoch = Epoch(100_000, "main", 1 << 20, 100.0, 100.0, *[1.234e-05] * 2, {}, *[1.0] * 5, True, 1e6)
+        line = progress._line(epoch, run, 1e6, "symbol")
+        assert line == "epoch 100000/100000  n 1048576  error 100.00%  symbols 100.00%  best"
+
+    def test_an_ordinary_one_tells_all(self):
+        epoch = Epoch(68, "finish", 32, 0.04, 0.01, *[0.04812] * 2, {}, *[1.0] * 5, True, 1234.0)
+        line = progress._line(epoch, run_with("sort", epochs=68), 9876.0, "bit")
+        assert line == "epoch 68/68  n 32  error 0.04%  bits 0.01%  loss 0.04812  9,876/s  1234 s  best"
 
 
 class TestEvaluate:

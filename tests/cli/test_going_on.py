@@ -62,6 +62,12 @@ class TestForLonger:
         assert main(["train", "--resume", str(folder), "--schedule.epochs", str(ended + 1)]) == 0
         assert len(RunFolder(folder).metrics()) == ended + 1
 
+    def test_no_longer_than_asked(self, tmp_path):
+        """A run of one epoch has no end phase; one of two would have begun it by now."""
+        folder = trained(tmp_path / "a", "--schedule.epochs", 1, finish=5)
+        assert main(["train", "--resume", str(folder), "--schedule.epochs", "2"]) == 0
+        assert len(RunFolder(folder).metrics()) == 2
+
     def test_not_for_less(self, tmp_path, capsys):
         folder = trained(tmp_path / "a", "--schedule.epochs", 2)
         said = refusal(capsys, "train", "--resume", folder, "--schedule.epochs", 2)
@@ -92,6 +98,12 @@ class TestFromAnother:
         given = ["train", "reverse", "--init", "reverse", "--out", tmp_path / "a", *words]
         assert main(list(map(str, given))) == 0
         assert RunFolder(tmp_path / "a").run().init == "reverse"
+
+    def test_what_the_model_cannot_be_asked_is_left_out(self, tmp_path):
+        """Sort's recipe starts controllers anywhere inside a bound, which this model has not."""
+        first = trained(tmp_path / "a", "--model.controller", "gru", "--schedule.epochs", 1, task="sort")
+        again = trained(tmp_path / "b", "--init", first, "--schedule.epochs", 1, task="sort")
+        assert RunFolder(again).run().end.anywhere == 0
 
     def test_widths_that_do_not_fit_are_named_and_nothing_is_written(self, tmp_path, capsys):
         first = trained(tmp_path / "a", "--schedule.epochs", 1)

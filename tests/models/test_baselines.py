@@ -125,7 +125,7 @@ def test_attention_is_a_mean_over_the_rows_in_use():
 
 
 def test_every_recipe_exceeds_the_largest_ham():
-    """The paper's rule: more parameters than the biggest of the HAM models, but for Search's, whose JOIN is no MLP."""
+    """The paper's rule: more parameters than the biggest of the HAM models, but for those whose JOIN is no MLP."""
 
     def count(name):
         run = recipes.get(name)

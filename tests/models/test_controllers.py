@@ -4,9 +4,9 @@ import pytest
 import torch
 
 import ham
-from ham import tasks
+from ham import recipes, tasks
 from ham.cli import main
-from ham.config import Architecture, Run
+from ham.config import Architecture, Run, changed
 from ham.core.errors import InputError
 from ham.models import LSTMHAM, Start
 from ham.models.controllers import CONTROLLERS, controller_of
@@ -110,12 +110,26 @@ def test_the_page_refuses_what_it_does_not_know():
         page([{**model, "bounds": {**model["bounds"], "join": "twisted"}}])
 
 
+@pytest.mark.parametrize("name", OTHERS)
+@pytest.mark.parametrize("task", ["reverse", "sort", "merge"])
+def test_a_recipe_for_an_lstm_is_one_for_another_controller_too(name, task):
+    run = changed(recipes.get(task), {"model.controller": name})
+    assert (run.model.controller, run.model.cell_bound, run.main.anywhere, run.end.anywhere) == (
+        name,
+        0,
+        0,
+        0,
+    )
+    assert changed(recipes.get(task), {"model.controller": "lstm"}) == recipes.get(task)
+    with pytest.raises(InputError, match=f"cell_bound is for the lstm controller, not for {name}"):
+        changed(run, {"model.controller": name, "model.cell_bound": 2.0})
+
+
 def test_from_the_command_line(tmp_path, capsys):
     small = "--model.cells 4 --model.size 4 --model.hidden 4 --data.batch 4 --data.runs 2 --data.batches 2"
     small += " --data.validation 4 --data.leaves 4 --schedule.epochs 1 --schedule.finish 0"
-    small += " --model.cell-bound 0 --main.anywhere 0 --end.anywhere 0"
     folder = str(tmp_path / "run")
-    assert main(["train", "reverse", "--model.controller", "gru", "--out", folder, *small.split()]) == 0
+    assert main(["train", "sort", "--model.controller", "gru", "--out", folder, *small.split()]) == 0
     assert main(["evaluate", folder, "--examples", "4"]) == 0
-    main(["solve", "--model", folder, "reverse", "1 2"])
+    main(["solve", "--model", folder, "sort", "7:1 3:9"])
     assert load(folder).run.model.controller == "gru"

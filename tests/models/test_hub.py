@@ -129,7 +129,7 @@ def test_the_hubs_own_mixin_reads_and_writes_it(tmp_path):
         ('{"features": 3, "query": 4, "colour": 1}', "colour"),
         ('{"features": 3, "query": "x"}', "does not hold the settings of a HAM"),
         ('{"features": 3, "query": 4, "size": 1000000000}', "should be"),
-        ('{"features": 3, "query": 4, "join": "sideways"}', "JOIN must be one of"),
+        ('{"features": 3, "query": 4, "join": "sideways"}', "no JOIN is named 'sideways'"),
     ],
 )
 def test_a_strange_folder_is_refused_in_a_line(unchecked, tmp_path, config, said):

@@ -216,7 +216,7 @@ def test_cells_stay_in_their_bound(engine):
     [
         ({"top": 0.5}, "top must be 0 .no ceiling. or at least 1"),
         ({"grid": 3}, "grid must be 0 .none. or a power of two, got 3"),
-        ({"join": "mean"}, "JOIN must be one of rectified, normalised, highway, got 'mean'"),
+        ({"join": "mean"}, "no JOIN is named 'mean'; there are rectified, normalised, highway"),
         ({"cell_bound": -1.0}, "cell_bound must be finite and not negative, got -1.0"),
     ],
 )

@@ -182,7 +182,7 @@ def batch_of(task: str, leaves: int, batch: int, runs: int = 1, seed: int = 0):
     return model, examples, forced(torch.randint(0, leaves, (batch, time)), leaves)
 
 
-def cost_and_gradient(model, examples, uniforms, training, backend, dtype=torch.float32):
+def cost_and_gradient(model, examples, uniforms, training, backend, dtype=torch.float32, **told):
     ham.set_backend(backend)
     model = copy.deepcopy(model).to(dtype)
     flat = FlatParameters(model)
@@ -192,7 +192,7 @@ def cost_and_gradient(model, examples, uniforms, training, backend, dtype=torch.
     flat.gradient.fill_(1e9 if training.objective.baseline == "learned" else 0.0)
     leaves = 2 ** uniforms.shape[-1]
     given = dict(leaves=leaves, reinforce=1.3, exploration=1e-2)
-    cost = Gradient(model, flat, training).of(examples, uniforms.to(dtype), **given)
+    cost = Gradient(model, flat, training).of(examples, uniforms.to(dtype), **given, **told)
     return cost, flat.gradient.clone()
 
 
@@ -204,11 +204,14 @@ def cost_and_gradient(model, examples, uniforms, training, backend, dtype=torch.
 def test_a_whole_gradient_is_that_of_the_definition(task, baseline, leaves, batch, pull):
     runs = 2 if baseline == "leave-one-out" else 1
     training = run_with(batch=batch, runs=runs, baseline=baseline, pull=pull)
-    problem = (*batch_of(task, leaves, batch, runs), training)
-    right, right_gradient = cost_and_gradient(*problem, "reference", torch.float64)
-    plain, plain_gradient = cost_and_gradient(*problem, "reference")
-    found, gradient = cost_and_gradient(*problem, "native")
-    assert (right.parts["pull"] > 0) == (pull > 0)
+    require_the_definition((*batch_of(task, leaves, batch, runs), training))
+
+
+def require_the_definition(problem, **told):
+    right, right_gradient = cost_and_gradient(*problem, "reference", torch.float64, **told)
+    plain, plain_gradient = cost_and_gradient(*problem, "reference", **told)
+    found, gradient = cost_and_gradient(*problem, "native", **told)
+    assert (right.parts["pull"] > 0) == (problem[-1].objective.pull > 0)
     of_all = [{**cost.parts, **vars(cost), "loss": cost.loss} for cost in (right, plain, found)]
     for name in ("loss", *PARTS, "entropy", "norm"):
         want, by_torch, got = (cost[name] for cost in of_all)
@@ -219,8 +222,50 @@ def test_a_whole_gradient_is_that_of_the_definition(task, baseline, leaves, batc
     assert error <= 2 * plain_error + 32 * 2**-24 * scale
 
 
-def test_the_number_of_threads_changes_no_bit():
-    problem = (*batch_of("reverse", 16, 70), run_with(batch=70))
+@pytest.mark.parametrize(("runs", "batch"), [(2, 50), (3, 48), (4, 64), (8, 24), (20, 60)])
+@pytest.mark.parametrize("leaves", [1, 8, 64])
+def test_runs_that_share_a_tree_have_the_gradient_of_the_definition(runs, batch, leaves):
+    """Chunks of lanes hold whole inputs, several, or pieces of one."""
+    model, examples, _ = batch_of("sort", min(leaves, 8), batch, runs)
+    time, slots = examples.counted.shape[1] * model.every, examples.inputs.shape[1]
+    uniforms = forced(torch.randint(0, leaves, (batch, time)), leaves)
+    places = torch.randperm(leaves)[:slots].sort().values
+    training = run_with(batch=batch, runs=runs, baseline="leave-one-out", pull=0.01 if leaves > 1 else 0.0)
+    require_the_definition((model, examples, uniforms, training), places=places)
+
+
+@pytest.mark.parametrize("form", ["highway", "normalised"])
+def test_runs_share_trees_of_every_form_of_join(form):
+    task = tasks.get("sort")
+    torch.manual_seed(1)
+    model = Architecture(hidden=40, join=form, cell_bound=2.0).build(task)
+    _, examples, _ = batch_of("sort", 8, 24, 4)
+    uniforms = forced(torch.randint(0, 32, (24, examples.counted.shape[1])), 32)
+    places = torch.randperm(32)[: examples.inputs.shape[1]].sort().values
+    training = run_with(batch=24, runs=4, baseline="leave-one-out")
+    require_the_definition((model, examples, uniforms, training), places=places)
+
+
+def test_what_is_said_to_be_runs_of_one_input_must_be():
+    model, examples, uniforms = batch_of("reverse", 8, 4, runs=2)
+    ham.set_backend("native")
+    gradient = Gradient(model, FlatParameters(model), run_with(batch=4, runs=2))
+    given = dict(leaves=8, reinforce=1.0, exploration=0.0)
+    for name in ("inputs", "lengths", "asked"):
+        changed = getattr(examples, name).clone()
+        changed[1] = 1 - changed[1] if name == "inputs" else 0
+        with pytest.raises(
+            InputError, match=f"the 2 runs of an input must be the same, but their {name} differ"
+        ):
+            gradient.of(replace(examples, **{name: changed}), uniforms, **given)
+    gradient = Gradient(model, FlatParameters(model), run_with(batch=3, runs=3))
+    with pytest.raises(InputError, match="the batch must be a multiple of the runs of an input, got 4 and 3"):
+        gradient.of(examples, uniforms, **given)
+
+
+@pytest.mark.parametrize("runs", [1, 7])
+def test_the_number_of_threads_changes_no_bit(runs):
+    problem = (*batch_of("reverse", 16, 70, runs), run_with(batch=70, runs=runs))
     before = torch.get_num_threads()
     try:
         found = []

@@ -38,7 +38,7 @@ def test_the_operations_of_a_timestep_grow_as_the_paper_says(monkeypatch):
 
 def test_the_row_in_every_format(tmp_path):
     cost = Cost("lstm+ham", (32, 64, 128), (100, 120, 140), (5.0, 6.0, 7.0))
-    tables.write(tmp_path, [], [cost], seed=1)
+    tables.write(tmp_path, tables.Found([], {}, [cost], seed=1))
     assert "| paper | Θ(log n) |" in (tmp_path / "tables.md").read_text()
     assert r"$\Theta$" in (tmp_path / "tables.tex").read_text()
     assert '"growth": "log n"' in (tmp_path / "results.json").read_text()

@@ -34,9 +34,16 @@ def test_what_the_results_say_of_training_is_what_the_runs_left():
 
 def test_the_readme_has_the_figures_of_the_results():
     readme = (ROOT / "README.md").read_text("utf-8")
-    assert pages.between(readme, "results")[1] == pages.short_tables(RESULTS) + "\n", (
-        "run `python -m ham.reproduce.pages docs/results.md README.md`"
-    )
+    again = "run `python -m ham.reproduce.pages docs/results.md README.md`"
+    assert pages.between(readme, "results")[1] == pages.short_tables(RESULTS) + "\n", again
+    assert pages.between(readme, "exact")[1] == pages.table_under(RESULTS, pages.EXACT) + "\n", again
+
+
+def test_a_table_is_found_under_its_heading_only():
+    page = "## One\n\ntext\n\n## Two\n\nwords\n\n| a | b |\n|---|---|\n\n| other |\n"
+    assert pages.table_under(page, "Two") == "| a | b |\n|---|---|"
+    with pytest.raises(InputError, match="no table under 'One'"):
+        pages.table_under(page, "One")
 
 
 @pytest.mark.parametrize("name", shipped())

@@ -8,7 +8,7 @@ import pytest
 
 from ham.cli import main
 from ham.core.errors import InputError
-from ham.reproduce import tables
+from ham.reproduce import exact, tables
 from ham.reproduce.document import time_table
 from ham.reproduce.publish import command
 from ham.runs import RunFolder, load, shipped
@@ -24,6 +24,10 @@ def test_a_cell_of_the_table_with_all_its_files(tmp_path, capsys):
     assert results["seed"] == 3
     assert (test["model"], test["task"], test["split"], test["leaves"]) == ("lstm+ham", "reverse", "test", 32)
     assert (longer["split"], longer["leaves"], longer["examples"]) == ("generalisation", 128, 30)
+    hard = results["hard_cases"]
+    assert {row["leaves"] for row in hard} == {32, 128, 1024}
+    assert {row["asked"] for row in hard} == {20}
+    assert "Hard cases" in (tmp_path / "tables.md").read_text()
     assert test["error"] == 100 * test["wrong"] / test["examples"]
     assert "| reverse |" in (tmp_path / "tables.md").read_text()
     assert "\nreverse & " in (tmp_path / "tables.tex").read_text()
@@ -49,7 +53,9 @@ def test_the_analysis_figure_alone(tmp_path, capsys):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["analysis.png", "analysis.svg"]
 
 
-def test_a_document_with_every_result(tmp_path, capsys):
+def test_a_document_with_every_result(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(exact, "ASKED", {32: 20, 128: 10})
+    monkeypatch.setattr(exact, "HARD_ASKED", 2)
     file = tmp_path / "results.md"
     arguments = [
         "--task",
@@ -66,6 +72,8 @@ def test_a_document_with_every_result(tmp_path, capsys):
     assert main(["reproduce", *arguments, "--document", str(file), "--out", str(tmp_path / "out")]) == 0
     text = file.read_text()
     assert "| raw-ham |" in text
+    assert "| stack | 0 of 20 | 0 of 10 |" in text
+    assert "| wrong of 2 | 32 leaves | 128 leaves | 1,024 leaves |" in text
     for picture in ("results/length-stack.svg", "results/learning-stack.svg"):
         assert f"({picture})" in text
         assert (tmp_path / picture).stat().st_size > 1000

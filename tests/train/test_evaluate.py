@@ -22,12 +22,11 @@ class Oracle(Model):
         self.task, self.wrong_after, self.seen = task, wrong_after, 0
         self.sizes = []
 
-    def forward(
-        self, inputs, lengths, asked, *, leaves, uniforms=None, targets=None, keep=True, final_tree=False
-    ):
-        assert uniforms is None, "evaluation is greedy"
-        assert targets is None, "evaluation shows nobody the answers"
-        batch, symbols = len(inputs), int(asked.max())
+    def episode(self, questions):
+        inputs, lengths, symbols = questions.inputs, questions.lengths, questions.symbols
+        assert questions.uniforms is None, "evaluation is greedy"
+        assert questions.targets is None, "evaluation shows nobody the answers"
+        batch = len(inputs)
         outputs = torch.full((batch, symbols, self.task.outputs.width), 9.0)
         for b in range(batch):
             question = self.task.decode(inputs[b, : lengths[b]].numpy())

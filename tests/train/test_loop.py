@@ -109,13 +109,47 @@ def test_where_asked_for_a_tree_that_grew_begins_again(tmp_path, every_batch, mo
     rates = [run.main.learning_rate * run.main.learning_rate_decay**age for age in since]
     assert [epoch.learning_rate for epoch in epochs] == pytest.approx([*rates, run.end.learning_rate])
 
-    again = begin(tmp_path / "again", run)
-    while again.read_state() is None or again.read_state()[1]["phase"] != "done":
-        training = train(run, again)
+    assert result(in_sittings(run, tmp_path / "again")) == result(folder)
+
+
+def in_sittings(run, path):
+    """The same run, stopped after every third report."""
+    folder = begin(path, run)
+    while folder.read_state() is None or folder.read_state()[1]["phase"] != "done":
+        training = train(run, folder)
         for _ in zip(range(3), training, strict=False):
             pass
         training.close()
-    assert result(again) == result(folder)
+    return folder
+
+
+@pytest.mark.parametrize("mastered", [5, 100])
+def test_a_run_that_fails_its_trial_begins_anew_until_it_passes(tmp_path, every_batch, monkeypatch, mastered):
+    grow, states = Curriculum.after, []
+    epoch_of = loop._advance
+
+    def advance(state, plain):
+        passed = state.progress.epoch + 1 >= mastered
+        monkeypatch.setattr(Curriculum, "after", lambda self, error: grow(self, error=0.0 if passed else 1.0))
+        before = state.average.clone()
+        epoch_of(state, plain)
+        states.append(
+            (state.progress.phase_began, torch.equal(before, state.average), state.progress.averaged_steps)
+        )
+
+    monkeypatch.setattr(loop, "_advance", advance)
+    run = changed(RUN, {"schedule.epochs": 7, "schedule.trial": 2, "schedule.finish": 1, "data.leaves": 8})
+    folder = begin(tmp_path / "run", run)
+    epochs = [epoch for epoch in train(run, folder) if isinstance(epoch, Epoch)]
+    anew = [2, 4]
+    began = [began for began, _, _ in states]
+    assert sorted(set(began) - {0, 6}) == anew
+    for (_, kept, steps), epoch in zip(states, epochs, strict=True):
+        assert kept != (epoch.epoch in anew)
+        assert (steps == 0) == (epoch.epoch in anew)
+    assert [epoch.longest for epoch in epochs] == ([2, 2, 2, 2, 2, 4, 8] if mastered == 5 else [2] * 7)
+    assert len({epoch.loss for epoch in epochs}) == 7
+    assert result(in_sittings(run, tmp_path / "again")) == result(folder)
 
 
 def test_with_small_growth_several_stages_share_a_tree(tmp_path, every_batch, monkeypatch):

@@ -1,7 +1,5 @@
 """Tall trees, first states and hard cases: what they are, and that a run with them is still reproducible."""
 
-from types import SimpleNamespace
-
 import numpy as np
 import pytest
 import torch
@@ -11,6 +9,7 @@ from ham import tasks
 from ham.config import Architecture, Run, changed
 from ham.core.errors import InputError
 from ham.models import Model
+from ham.models.recurrent import episode_of
 from ham.tasks.hard_cases import draw_hard
 from ham.train import data, loop
 from ham.train.evaluate import Score, evaluate
@@ -154,9 +153,10 @@ def test_validation_sees_what_is_practised():
     calls = []
 
     class Noting(Model):
-        def forward(self, inputs, lengths, asked, *, leaves, keep, places=None, start=None):
-            calls.append((leaves, places is not None, start is not None, inputs.shape[1]))
-            return SimpleNamespace(outputs=torch.zeros(len(inputs), int(asked.max()), 11))
+        def episode(self, questions, places=None, start=None):
+            inputs = questions.inputs
+            calls.append((questions.leaves, places is not None, start is not None, inputs.shape[1]))
+            return episode_of(torch.zeros(len(inputs), questions.symbols, 11))
 
     evaluate(Noting(), tasks.get("sort"), leaves=8, lengths=(1, 8), examples=800, rng=rng(), conditions=HARD)
     assert len(calls) == 25

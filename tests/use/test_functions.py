@@ -2,10 +2,12 @@
 
 import json
 import sys
+from dataclasses import replace
 from html.parser import HTMLParser
 from types import ModuleType, SimpleNamespace
 
 import pytest
+import torch
 
 import ham
 from ham import tasks
@@ -86,6 +88,19 @@ class TestTrain:
     def test_a_whole_run(self, tmp_path):
         trained = ham.train(Run("search"), **once(tmp_path))
         assert trained.run == changed(Run("search"), once(tmp_path)["changes"])
+
+    def test_from_a_trained_model(self, trained, tmp_path):
+        again = ham.train("reverse", init=trained, **once(tmp_path))
+        assert (again.run.model, again.run.init) == (trained.run.model, str(trained.path.absolute()))
+        with torch.no_grad():
+            again.model.output.bias += 1
+        for other in (again, replace(trained, path=None)):
+            with pytest.raises(
+                InputError, match=r"in no file to start from; write one with \.save_pretrained"
+            ):
+                ham.train("reverse", init=other, out=tmp_path / "more")
+        folder = again.save_pretrained(tmp_path / "kept")
+        assert ham.train("reverse", init=ham.load(folder), **{**once(tmp_path), "out": tmp_path / "more"})
 
     @pytest.mark.parametrize("name", ["data.colour", "colour", "colour.data"])
     def test_a_setting_that_there_is_not(self, tmp_path, name):

@@ -19,6 +19,7 @@ from ham.cli.solve import _questions
 from ham.config import Architecture, Run
 from ham.core.errors import InputError
 from ham.models import Model
+from ham.models.recurrent import episode_of
 from ham.runs import Trained
 from ham.use import solve as solving
 from ham.use.solve import MARGIN, solve, solve_all
@@ -44,17 +45,19 @@ class Knows(Model):
         super().__init__()
         self.task, self.spoil, self.calls = task, spoil, []
 
-    def forward(self, inputs, lengths, asked, *, leaves, keep):
-        assert not keep
-        assert inputs.shape[1] <= leaves
-        self.calls.append(SimpleNamespace(lengths=lengths.tolist(), asked=asked.tolist(), leaves=leaves))
-        outputs = np.zeros((len(inputs), int(asked.max()), self.task.outputs.width), np.float32)
+    def episode(self, questions):
+        inputs, lengths, asked = questions.inputs, questions.lengths, questions.asked
+        assert not questions.keep
+        assert inputs.shape[1] <= questions.leaves
+        call = SimpleNamespace(lengths=lengths.tolist(), asked=asked.tolist(), leaves=questions.leaves)
+        self.calls.append(call)
+        outputs = np.zeros((len(inputs), questions.symbols, self.task.outputs.width), np.float32)
         for row, rows, length in zip(outputs, inputs.numpy(), lengths, strict=True):
             right, _ = self.task.targets(self.task.decode(rows[: int(length)]))
             row[: len(right)] = right
         if self.spoil:
             self.spoil(outputs)
-        return SimpleNamespace(outputs=torch.from_numpy(outputs) - 0.5)
+        return episode_of(torch.from_numpy(outputs) - 0.5)
 
 
 def knowing(name, spoil=None):

@@ -38,7 +38,7 @@ def test_on_a_laptop_all_that_matters_is_above_the_fold(open_page, best_address,
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("task", ["sort", "merge", "add", "queue"])
+@pytest.mark.parametrize("task", ["sort", "merge", "add", "queue", "priority_queue"])
 def test_on_a_phone_play_brings_the_tree_into_sight_and_shrinks_the_bar(
     open_page, best_address, task, scheme
 ):

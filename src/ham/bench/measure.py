@@ -14,13 +14,16 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from ham.bench import peers
+from ham.bench import peers, profile
 from ham.bench.access import ACCESSES, CALLS, access_jobs, called_jobs, softmax_job
 from ham.bench.flops import episode_flops, sgemm_jobs
 from ham.bench.timing import Job, interleaved, running_on
 from ham.bench.work import Trainer, Work
 from ham.core.errors import InputError
 from ham.ops import native
+from ham.runs import load
+from ham.tasks.sort import KEY_BITS
+from ham.use.solve import solve
 
 _log = logging.getLogger("ham")
 
@@ -40,12 +43,18 @@ class Plan:
     """The size at which the engine's arithmetic and everything around it are measured."""
     batches: int = 4
     repetitions: int = 7
+    tall: int = 1024
+    """Leaves of the taller tree in which a batch of the reference size is timed too."""
+    items: int = 131_072
+    """What the shipped model sorts."""
+    profile: float = 2.0
+    """Seconds for which `perf` looks at the op; 0 leaves it out."""
     accesses: int = ACCESSES
     compile_limit: int = 240
     """Seconds torch.compile may take at each size; 0 leaves it out."""
 
     def __post_init__(self) -> None:
-        for leaves in (*self.sizes, *self.memories, self.reference):
+        for leaves in (*self.sizes, *self.memories, self.reference, self.tall):
             if leaves < 2 or leaves & (leaves - 1):
                 raise InputError(f"sizes must be powers of two from 2 on, got {leaves}")
 
@@ -88,7 +97,13 @@ class Measured:
     episode_rate: float
     """Useful floating-point operations a second of the op, one thread, all lanes used."""
     sgemm_rate: float
+    parts: dict[str, float]
+    """Shares of the op's time, by `profile.PARTS`; empty where they could not be had."""
     around: Around
+    tall: float
+    """One batch's gradient in the taller tree, against the same rows in the smallest that holds them."""
+    sort: float
+    """Seconds in which the shipped model sorts `plan.items` items, and is judged."""
     access: dict[int, float]
     softmax: dict[int, float]
     called: dict[str, float]
@@ -131,7 +146,12 @@ def measure(plan: Plan) -> Measured:
             steps["compile"][leaves] = compiled
     _log.info("arithmetic, and everything around the op")
     episode_rate, sgemm_rate = _rates(plan)
+    parts, why_no_parts = profile.parts(plan.reference, FULL_LANES, plan.profile)
+    if not parts:
+        missing["parts"] = {plan.reference: why_no_parts}
     around = _around(plan)
+    _log.info("%d leaves, and %d items to sort", plan.tall, plan.items)
+    tall, sort = _tall(plan), _sort(plan)
     access, softmax = {}, {}
     for leaves in plan.memories:
         _log.info("one access at n = %d", leaves)
@@ -145,6 +165,9 @@ def measure(plan: Plan) -> Measured:
         missing=missing,
         episode_rate=episode_rate,
         sgemm_rate=sgemm_rate,
+        parts=parts,
+        tall=tall,
+        sort=sort,
         around=around,
         access=access,
         softmax=softmax,
@@ -208,6 +231,25 @@ def _around(plan: Plan) -> Around:
             "op": [partial(trainer.cost, draw(number)) for number in numbers],
         }
         return Around(**interleaved(jobs, 3 * plan.repetitions))
+
+
+def _tall(plan: Plan) -> float:
+    rng, trainer = np.random.default_rng(1), Trainer()
+    short = Work.draw(rng, plan.reference)
+    with running_on("native", 1):
+        jobs = {
+            "short": [partial(trainer.cost, short)],
+            "tall": [partial(trainer.cost, short.in_taller(rng, plan.tall))],
+        }
+        seconds = interleaved(jobs, 3 * plan.repetitions)
+    return seconds["tall"] / seconds["short"]
+
+
+def _sort(plan: Plan) -> float:
+    trained = load("sort")
+    question = np.random.default_rng(0).integers(1 << KEY_BITS, size=(plan.items, 2)).tolist()
+    with running_on("native", 1):
+        return interleaved({"sort": [partial(solve, trained, question)]}, 1)["sort"]
 
 
 def _access(leaves: int, plan: Plan) -> tuple[float, float]:

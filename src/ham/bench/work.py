@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from ham import tasks
@@ -15,6 +15,7 @@ from ham.train.adam import Adam
 from ham.train.flat import FlatParameters
 from ham.train.gradient import Cost, Gradient
 from ham.train.objective import Examples
+from ham.train.practice import scattered
 
 SETTINGS = paper(Run("reverse"))
 BATCH = SETTINGS.data.batch
@@ -30,14 +31,26 @@ class Work:
     leaves: int
     examples: Examples
     uniforms: Float[Tensor, "batch time depth"]
+    places: Int[Tensor, "rows"] | None = None
+    """The leaves of the rows; by default the first ones."""
 
     @classmethod
     def draw(cls, rng: np.random.Generator, leaves: int, batch: int = BATCH, *, full: bool = False) -> Work:
         """Inputs of lengths uniform in 1 … n, or all of length n."""
         lengths = TASK.draw_lengths(rng, batch, leaves if full else 1, leaves)
         examples = Examples.of(TASK.sample(rng, batch, leaves, lengths), TASK.outputs)
-        shape = (batch, examples.counted.shape[1], leaves.bit_length() - 1)
-        return cls(leaves, examples, torch.from_numpy(rng.random(shape, dtype=np.float32)))
+        return cls(leaves, examples, _uniforms(rng, examples, leaves))
+
+    def in_taller(self, rng: np.random.Generator, leaves: int) -> Work:
+        """The same rows at random leaves of a taller tree."""
+        places = torch.tensor(scattered(rng, self.examples.inputs.shape[1], leaves))
+        uniforms = _uniforms(rng, self.examples, leaves)
+        return replace(self, leaves=leaves, uniforms=uniforms, places=places)
+
+
+def _uniforms(rng: np.random.Generator, examples: Examples, leaves: int) -> Float[Tensor, "batch time depth"]:
+    shape = (*examples.counted.shape, leaves.bit_length() - 1)
+    return torch.from_numpy(rng.random(shape, dtype=np.float32))
 
 
 class Trainer:
@@ -58,6 +71,7 @@ class Trainer:
             leaves=work.leaves,
             reinforce=WEIGHTS["reinforce"],
             exploration=WEIGHTS["exploration"],
+            places=work.places,
         )
 
     def step(self, work: Work) -> None:

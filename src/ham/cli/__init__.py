@@ -10,8 +10,9 @@ Exit codes: 0 done; 1 the command's own answer is no (`ham solve`: the oracle di
 
 from __future__ import annotations
 
+import atexit
 import codecs
-import importlib
+import gc
 import io
 import os
 import re
@@ -22,6 +23,7 @@ from typing import Any
 
 from ham.cli.interrupt import prompt
 from ham.core.errors import InputError
+from ham.core.places import at
 from ham.core.text import meant, one_line
 
 IN_ASCII = {"→": "->", "…": "...", "–": "-", "—": "-", "─": "-", "×": "x", "·": "*", "√": "v", "’": "'"}
@@ -29,6 +31,10 @@ IN_ASCII |= {"Θ": "Theta", "α": "alpha", "η": "eta", "µ": "u"}
 """How a terminal is told what it has no character for."""
 OUT_OF_MEMORY = re.compile("allocate memory|out of memory|bad_alloc")
 """What PyTorch says, in errors that have no type of their own."""
+
+
+# A process that ends need not look through all of PyTorch for cycles first, which takes longer than most answers.
+atexit.register(gc.freeze)
 
 
 @dataclass(frozen=True)
@@ -43,8 +49,7 @@ class Command:
     """The function takes the list of arguments and parses them itself."""
 
     def load(self) -> Callable[..., Any]:
-        module, _, name = self.function.partition(":")
-        return getattr(importlib.import_module(module), name)
+        return at(self.function)
 
 
 COMMANDS = {

@@ -187,6 +187,7 @@ def _essence(boxed: str) -> str:
     essence = " ".join(parts[0].split()).removeprefix("Error parsing ").rstrip(".")
     essence = re.sub(r"invalid literal for int\(\) with base 10:", "expected a whole number, got", essence)
     essence = re.sub(r"could not convert string to float:", "expected a number, got", essence)
+    essence = re.sub(r"[Nn]o type matching \{None\}\|.*- <class '\w+'>: ", "", essence)  # it may be left out
     if choice := re.match(r"[Ii]nvalid choice '(.*)' for argument '(.*)'. Expected one of \((.*)\)", essence):
         choices = sorted(set(re.findall("'([^']*)'", choice[3])) - {"None"})
         return (

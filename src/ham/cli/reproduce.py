@@ -33,6 +33,8 @@ else:
     Column = Literal[COLUMNS]
 
 MOST_SEEDS = 1000
+HARD_EXAMPLES = 20
+"""Of each family of hard cases, in each size of memory."""
 TRAINING = "training"
 """Folder of the runs of `--train`, in that of the results."""
 
@@ -72,6 +74,7 @@ def reproduce(
         out: folder for the files.
         threads: threads to run on, or with --train runs side by side; by default one for each core.
     """
+    from ham import recipes
     from ham.reproduce import tables
     from ham.train.progress import counting
     from ham.use.evaluate import chosen_seed
@@ -89,44 +92,52 @@ def reproduce(
     pairs = tables.wanted(table, task.replace("-", "_") if task else None, model)
     models = _trained(pairs, seeds, out / TRAINING, cores) if train else tables.shipped_models()
     seed = chosen_seed(seed)
-    found: list[tables.Cell] = []
+    cells: list[tables.Cell] = []
     missing: set[str] = set()
     with counting("cells", len(pairs) * len(tables.SPLITS)) as count:
         for name, _, cell in tables.cells(pairs, models, examples=examples, seed=seed):
             if cell is None:
                 missing.add(name)
             else:
-                found.append(cell)
+                cells.append(cell)
             count(1)
-    if not found:
+    if not cells:
         raise InputError(f"no model is shipped for these cells: {', '.join(sorted(missing))}")
+    hard: tables.Hard = {}
+    with counting("hard cases", sum(tables.recipe_of(*pair) in recipes.HARD for pair in pairs)) as count:
+        for name, families in tables.hard_cases(
+            pairs, models, examples=min(examples, HARD_EXAMPLES), seed=seed
+        ):
+            hard[name] = families
+            count(1)
     costs = _complexity() if table != 2 and task is None and model is None else []
+    found = tables.Found(cells, hard, costs, seed)
     note = (
         f"Errors in percent of whole sequences, with their 95% interval, on {examples:,} fresh examples a cell "
         f"(seed {seed})."
     )
-    texts = tables.texts(found, costs)
+    texts = tables.texts(found)
     form.show(
         [Table((title, *columns), rows) for title, columns, rows in texts],
-        [asdict(cell) for cell in found],
-        tables.results(found, costs, seed),
+        [asdict(cell) for cell in cells],
+        found.to_json(),
         f"{note}\n",
     )
     say = print if form.for_a_person else partial(print, file=sys.stderr)
     if missing:
         say(f"Not shipped yet: {', '.join(sorted(missing))}.")
-    tables.write(out, found, costs, seed)
+    tables.write(out, found)
     say(f"\nWritten to {visible(out)}: tables.md, tables.tex, results.json.")
     if importlib.util.find_spec("matplotlib") is None:
         say(f"Plots and the page need matplotlib: {install('view')}")
     else:
-        with counting("sizes", len(found) // len(tables.SPLITS)) as count:
-            report = tables.write_report(out, found, texts, models, note, seed, count)
+        with counting("sizes", len(cells) // len(tables.SPLITS)) as count:
+            report = tables.write_report(out, found, models, note, count)
         say(f"To look at: {visible(report)}")
     if document is not None:
         from ham.reproduce.document import write_document
 
-        with counting("lengths", len(pairs)) as count:
+        with counting("lengths", len(pairs) + 2 * len(hard)) as count:
             write_document(document, pairs, texts, note, seed, count)
         say(f"All results: {visible(document)}")
         say(f"The README's tables: python -m ham.reproduce.pages {shell_word(document)} README.md")

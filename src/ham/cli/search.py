@@ -5,12 +5,12 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 from ham import ops, tasks
-from ham.cli.arguments import Backend
+from ham.cli.arguments import Backend, optional, rare, together
 from ham.cli.engine import listen
 from ham.cli.tables import Form, Table
 from ham.core.errors import InputError
@@ -23,7 +23,27 @@ from ham.search.engine import Resources
 from ham.search.plan import Outcome, Plan, SearchFolder, outcomes, ranked
 
 
-def resume_search(
+@dataclass(frozen=True)
+class Cluster:
+    """Where a search runs."""
+
+    address: Annotated[str | None, optional("auto|HOST:PORT")] = None
+    """a Ray cluster, auto for the one this machine belongs to; by default this machine alone."""
+    workers: Annotated[int | None, optional("INT")] = None
+    """trials at a time, by default as many as there are cores."""
+    cores: int = 1
+    """cores for each trial."""
+
+    def for_hours(self, hours: float | None) -> Resources:
+        return Resources(self.address, self.workers, self.cores, hours)
+
+
+HERE = Cluster()
+Clusters = Annotated[Cluster, together(), rare]
+"""A command's parameter: the three flags."""
+
+
+def resume(
     path: Path,
     given: dict[str, Any],
     task: str | None,
@@ -54,10 +74,10 @@ def resume_search(
         plan = replace(plan, trials=trials)
     if success is not None:
         plan = replace(plan, success=success)
-    return run_search(folder, plan, resources, form, new=False)
+    return run(folder, plan, resources, form, new=False)
 
 
-def run_search(folder: SearchFolder, plan: Plan, resources: Resources, form: Form, *, new: bool) -> int:
+def run(folder: SearchFolder, plan: Plan, resources: Resources, form: Form, *, new: bool) -> int:
     """Run a search to its end, or until it is stopped, and report."""
     plan.check()
     if new:

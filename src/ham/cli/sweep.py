@@ -10,13 +10,12 @@ from typing import Annotated
 from tyro.conf import UseAppendAction, arg
 
 from ham import recipes, tasks
+from ham.cli import search
 from ham.cli.arguments import Backend, optional, rare
-from ham.cli.search import engine_for_all, file_name, given_settings, known_task, resume_search, run_search
 from ham.cli.tables import TABLE, Forms
 from ham.config import Run
 from ham.core.errors import InputError
 from ham.search import space as spaces
-from ham.search.engine import Resources
 from ham.search.plan import Plan, SearchFolder, require_trials
 
 
@@ -29,9 +28,7 @@ def sweep(
     set: Annotated[UseAppendAction[tuple[str, ...]], arg(metavar="NAME=VALUE")] = (),
     out: Annotated[Path | None, optional("DIR")] = None,
     resume: Annotated[Path | None, optional("DIR")] = None,
-    address: Annotated[str | None, optional("auto|HOST:PORT"), rare] = None,
-    workers: Annotated[int | None, optional("INT"), rare] = None,
-    cores: Annotated[int, rare] = 1,
+    cluster: search.Clusters = search.HERE,
     success: Annotated[float | None, optional("PERCENT"), rare] = None,
     task: Annotated[str | None, optional("FILE.PY:CLASS")] = None,
     form: Forms = TABLE,
@@ -48,20 +45,17 @@ def sweep(
         set: change a setting of the recipe, as often as you like: schedule.epochs=50.
         out: folder of the sweep, runs/sweep-RECIPE by default; on a cluster it must be shared.
         resume: go on with a sweep that was stopped or died; no seed that ended is run again.
-        address: a Ray cluster, auto for the one this machine belongs to; by default this machine alone.
-        workers: seeds at a time, by default as many as there are cores.
-        cores: cores for each seed.
         success: percent of validation error on the last tree that counts as success, 1 by default.
         task: of a recipe in a file whose task is in a file too, where that is; runs that file's code.
     """
-    resources = Resources(address, workers, cores, hours)
+    resources = cluster.for_hours(hours)
     if resume is not None:
         given = {"RECIPE": recipe, "--set": set or None, "--out": out, "--backend": backend}
-        return resume_search(resume, given, task, None, success, resources, form, sweep=True)
+        return search.resume(resume, given, task, None, success, resources, form, sweep=True)
     if recipe is None:
         raise InputError(f"name a recipe, as in: ham sweep sort; there are {', '.join(recipes.names())}")
     base = _recipe(recipe, task)
-    given = given_settings(None, set)
+    given = search.given_settings(None, set)
     for name, value in given.items():
         if isinstance(value, dict):
             raise InputError(f"--set: {name}: a sweep changes nothing but the seed, give one value")
@@ -71,20 +65,20 @@ def sweep(
         space={},
         trials=0,
         seed=0,
-        backend=engine_for_all(backend),
+        backend=search.engine_for_all(backend),
         seeds=_seeds(seeds),
         success=1.0 if success is None else success,
     )
-    name = file_name(recipe if recipe in recipes.names() else base.task)
+    name = search.file_name(recipe if recipe in recipes.names() else base.task)
     folder = SearchFolder(out or Path("runs") / f"sweep-{name}")
-    return run_search(folder, plan, resources, form=form, new=True)
+    return search.run(folder, plan, resources, form=form, new=True)
 
 
 def _recipe(name: str, task: str | None) -> Run:
     run = recipes.read(name)
     if name in recipes.names():
         return run
-    return replace(run, task=known_task(tasks.named(run.task, task, name)))
+    return replace(run, task=search.known_task(tasks.named(run.task, task, name)))
 
 
 def _seeds(text: str) -> tuple[int, ...]:

@@ -11,10 +11,23 @@ from tyro.conf import Positional, Suppress, arg
 
 from ham import recipes, tasks
 from ham.cli.arguments import HELP, HELP_ALL, Backend, Switch, optional, parse, together
-from ham.config import Architecture, Data, Objective, Optimiser, Options, Phase, Run, Schedule, format_1
+from ham.config import (
+    Architecture,
+    Data,
+    Objective,
+    Optimiser,
+    Options,
+    Phase,
+    Run,
+    Schedule,
+    changed,
+    format_1,
+)
 from ham.core import own
 from ham.core.errors import InputError
 from ham.core.text import shell_word
+from ham.models.controllers import CONTROLLERS
+from ham.models.kinds import KINDS
 from ham.tasks import Practice
 
 if TYPE_CHECKING:
@@ -71,6 +84,8 @@ class New:
     """Folder of the run; by default runs/TASK-SEED."""
     recipe: Annotated[str | None, optional("NAME_OR_FILE")] = None
     """Take the defaults from another recipe, or from a config.json."""
+    paper: Switch = False
+    """Take the defaults from the paper, to the letter: the recipe TASK-paper."""
     init: Annotated[str | None, optional("NAME_OR_DIR")] = None
     """Start from the weights of a trained model: a run's folder, a checkpoint, or a shipped one; its architecture is
     the default then."""
@@ -98,14 +113,17 @@ def train(argv: list[str]) -> int:
         return _follow(None, resumed.resume, resumed.execution, resumed)
     _refuse_first_names(argv)
     start = _defaults(argv)
-    new = _new(start, argv)
-    run = Run(
-        task=_canonical(new.task),
-        practice=_options(new.practice),
-        seed=new.seed,
-        init=start.init,
-        **{name: getattr(new, name) for name in COMPONENTS},
-    )
+    try:
+        new = _new(start, argv)
+        run = Run(
+            task=_canonical(new.task),
+            practice=_options(new.practice),
+            seed=new.seed,
+            init=start.init,
+            **{name: getattr(new, name) for name in COMPONENTS},
+        )
+    except InputError as error:
+        raise InputError(f"{error}{_other_recipe(start, argv)}") from None
     from ham.train.start import folder_for
 
     return _follow(run, new.out or folder_for(run), new.execution)
@@ -116,6 +134,14 @@ def _refuse_first_names(argv: list[str]) -> None:
     for flag in (word.partition("=")[0] for word in argv):
         if name := format_1.NAMES.get(flag.removeprefix("--").replace("-", "_")):
             raise InputError(f"{flag} is --{name.replace('_', '-')} now")
+
+
+def _other_recipe(start: Run, argv: list[str]) -> str:
+    """What to say to who wants another kind of model than the recipe's, whose settings do not fit it."""
+    kind = KINDS.get(_value_of("--model.kind", argv) or "", start.model.traits)
+    name = start.task + kind.suffix
+    fits = kind is not start.model.traits and name in recipes.names()
+    return f"; a recipe for {kind.name} is --recipe {name}" if fits else ""
 
 
 def _new(start: Run, argv: list[str]) -> New:
@@ -162,19 +188,25 @@ def _resumed(argv: list[str]) -> Resumed:
 
 
 def _defaults(argv: list[str]) -> Run:
-    """The run that the flags change: a recipe, and where it starts from a trained model, that model's architecture."""
+    """The run that the flags change: a recipe, with the architecture of the model and the controller that are named."""
     run = _recipe(argv)
     if name := _value_of("--init", argv):
         from ham.train.start import starting_from
 
-        return starting_from(run, name)
-    return run
+        run = starting_from(run, name)
+    controller = _value_of("--model.controller", argv)
+    return changed(run, {"model.controller": controller}) if controller in CONTROLLERS else run
 
 
 def _recipe(argv: list[str]) -> Run:
     """The recipe asked for, or that of the task."""
     task = argv[0] if argv and not argv[0].startswith("-") else None
-    if name := _value_of("--recipe", argv):
+    name = _value_of("--recipe", argv)
+    if task and "--paper" in argv:
+        if name:
+            raise InputError("--paper is a recipe of its own, and --recipe names another")
+        return recipes.get(f"{_canonical(task)}{recipes.PAPER}")
+    if name:
         run = recipes.read(name)
         own.named(run.objective.baseline, _value_of(BASELINE, argv), name, "baseline", f"{BASELINE} ")
         return replace(run, task=tasks.named(run.task, task, name, flag=f"{COMMAND} "))

@@ -8,14 +8,13 @@ from typing import Annotated, Any
 from tyro.conf import UseAppendAction, arg
 
 from ham import recipes, tasks
+from ham.cli import search
 from ham.cli.arguments import Backend, optional, rare
-from ham.cli.search import engine_for_all, file_name, given_settings, known_task, resume_search, run_search
 from ham.cli.tables import TABLE, Forms
 from ham.config import Architecture, Run, changed
 from ham.core.errors import InputError
 from ham.models.kinds import KINDS, KindName, kind_for
 from ham.search import space as spaces
-from ham.search.engine import Resources
 from ham.search.plan import Plan, SearchFolder
 
 TRIALS = 64
@@ -33,9 +32,7 @@ def tune(
     seed: Annotated[int | None, optional("INT")] = None,
     out: Annotated[Path | None, optional("DIR")] = None,
     resume: Annotated[Path | None, optional("DIR")] = None,
-    address: Annotated[str | None, optional("auto|HOST:PORT"), rare] = None,
-    workers: Annotated[int | None, optional("INT"), rare] = None,
-    cores: Annotated[int, rare] = 1,
+    cluster: search.Clusters = search.HERE,
     success: Annotated[float | None, optional("PERCENT"), rare] = None,
     form: Forms = TABLE,
     backend: Annotated[Backend, rare] = None,
@@ -55,31 +52,28 @@ def tune(
         seed: of the search; settings and data of a trial follow from it and the trial's number. 0 by default.
         out: folder of the search, runs/tune-TASK-SEED by default; on a cluster it must be shared.
         resume: go on with a search that was stopped or died; no trial that ended is run again.
-        address: a Ray cluster, auto for the one this machine belongs to; by default this machine alone.
-        workers: trials at a time, by default as many as there are cores.
-        cores: cores for each trial.
         success: percent of validation error on the last tree that counts as success, 1 by default.
     """
-    resources = Resources(address, workers, cores, hours)
+    resources = cluster.for_hours(hours)
     if resume is not None:
         given: dict[str, Any] = {"--model": model, "--space": space, "--set": set or None, "--seed": seed}
         given |= {"--out": out, "--backend": backend}
-        return resume_search(resume, given, task, trials, success, resources, form)
+        return search.resume(resume, given, task, trials, success, resources, form)
     if task is None:
         raise InputError(f"name a task, as in: ham tune sort; there are {', '.join(tasks.names())}")
-    base = _base(known_task(task), model)
-    given = given_settings(space, set)
+    base = _base(search.known_task(task), model)
+    given = search.given_settings(space, set)
     base, searched = spaces.merged(base, tasks.get(base.task), given, str(space) if space else "--set")
     plan = Plan(
         base=base,
         space=searched,
         trials=TRIALS if trials is None else trials,
         seed=seed or 0,
-        backend=engine_for_all(backend),
+        backend=search.engine_for_all(backend),
         success=1.0 if success is None else success,
     )
-    folder = SearchFolder(out or Path("runs") / f"tune-{file_name(base.task)}-{plan.seed}")
-    return run_search(folder, plan, resources, form=form, new=True)
+    folder = SearchFolder(out or Path("runs") / f"tune-{search.file_name(base.task)}-{plan.seed}")
+    return search.run(folder, plan, resources, form=form, new=True)
 
 
 def _base(task: str, model: str | None) -> Run:

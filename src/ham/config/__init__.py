@@ -5,12 +5,13 @@ from ham.config.data import Data
 from ham.config.model import Architecture, Soft
 from ham.config.objective import Objective
 from ham.config.options import Options
-from ham.config.run import FORMAT, Run, changed, paper, require_readable
+from ham.config.run import FORMAT, NOWHERE, Run, changed, paper, require_readable
 from ham.config.schedule import END, Optimiser, Phase, Schedule
 
 __all__ = [
     "END",
     "FORMAT",
+    "NOWHERE",
     "Architecture",
     "Data",
     "Objective",

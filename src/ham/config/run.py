@@ -120,12 +120,21 @@ def _numbers_in_a_step(model: Architecture, data: Data) -> int:
     return data.batch * leaves * model.every * (model.cells + in_tree)
 
 
+NOWHERE = {"main.anywhere": 0.0, "end.anywhere": 0.0}
+"""For a model without a bound inside of which it could start."""
+UNBOUNDED = {"model.cell_bound": 0.0, **NOWHERE}
+
+
 def changed(settings: Any, changes: Mapping[str, Any], within: str = "") -> Any:
     """A run, or a part of one, with some settings changed, each named by the parts it is in.
+
+    What a run asks of an LSTM's cells goes where another controller takes its place.
 
     >>> changed(Run("sort"), {"data.leaves": 8, "seed": 3}).data.leaves
     8
     """
+    if changes.get("model.controller", "lstm") != "lstm":
+        changes = {**UNBOUNDED, **changes}
     here: dict[str, Any] = {}
     inside: dict[str, dict[str, Any]] = {}
     known = (

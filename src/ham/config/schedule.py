@@ -34,9 +34,13 @@ class Schedule:
     restart: bool = False
     """Begin the main phase again whenever inputs get longer: from the averaged weights, with its first learning rate
     and exploration."""
+    trial: int = 0
+    """Epochs in which the first stage of the curriculum must be mastered: a run that has not done so begins anew with
+    other weights, as often as its epochs allow; 0 never does."""
 
     def __post_init__(self) -> None:
         require_in_range(self, "epochs", "patience")
+        require(self.trial >= 0, f"trial must not be negative, got {self.trial}")
         require(self.finish >= 0, f"finish must not be negative, got {self.finish}")
 
     @property

@@ -6,11 +6,12 @@ mean a function as well only if the folder itself can be called.
 
 from __future__ import annotations
 
-import importlib
 import sys
 from collections.abc import Callable
 from types import ModuleType
 from typing import Any
+
+from ham.core.places import at
 
 
 class _Called(ModuleType):
@@ -21,8 +22,7 @@ class _Called(ModuleType):
 
     @property
     def __wrapped__(self) -> Callable[..., Any]:
-        module, _, name = self.__dict__["called_as"].partition(":")
-        return getattr(importlib.import_module(f"{self.__name__}.{module}"), name)
+        return at(f"{self.__name__}.{self.__dict__['called_as']}")
 
 
 def call_as(folder: str, function: str) -> None:

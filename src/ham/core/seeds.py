@@ -14,6 +14,7 @@ class Purpose(IntEnum):
     VALIDATION = 1
     TEST = 2
     SEARCH = 3
+    WEIGHTS = 4
     SOAK = 9
 
 

@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from ham.models.model import Model, room_for
+from ham.models.model import Model, Questions
 from ham.models.recurrent import (
     before,
     read_online,
@@ -88,26 +88,14 @@ class AttentiveDecoder(Model):
         """The parts that write symbols."""
         return Decoding(self.attention, self.start, self.decoder, self.output)
 
-    def forward(
-        self,
-        inputs,
-        lengths,
-        asked,
-        *,
-        leaves,
-        uniforms=None,
-        targets=None,
-        keep=True,
-        final_tree=False,
-        symbols=None,
-    ) -> Episode:
-        symbols = room_for(asked, symbols)
+    def episode(self, questions: Questions) -> Episode:
+        asked, symbols, lengths = questions.asked, questions.symbols, questions.lengths
         if self.online:
-            states = read_online(self.encoder, inputs[:, :symbols], asked)
+            states = read_online(self.encoder, questions.inputs[:, :symbols], asked)
             context = self._looking_back(states)
             return undecided(self.output(torch.cat([states, context], -1)), asked)
-        states, state, _ = read_rows(self.encoder, inputs, lengths)
-        fed = None if targets is None else targets[:, :symbols]
+        states, state, _ = read_rows(self.encoder, questions.inputs, lengths)
+        fed = None if questions.targets is None else questions.targets[:, :symbols]
         call = (self.decoding(), state, None, asked, fed, symbols, states, lengths, self.codec)
         return undecided(run("write_symbols", self._write, *call), asked)
 

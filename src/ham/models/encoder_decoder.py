@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from ham.models.model import Model, room_for
+from ham.models.model import Model, Questions
 from ham.models.recurrent import before, read_online, read_rows, remember_by_default, undecided
 from ham.ops import Episode, run
 from ham.ops.episode import Decoding
@@ -44,25 +44,13 @@ class EncoderDecoder(Model):
         """The parts that write symbols."""
         return Decoding(None, None, self.decoder, self.output)
 
-    def forward(
-        self,
-        inputs,
-        lengths,
-        asked,
-        *,
-        leaves,
-        uniforms=None,
-        targets=None,
-        keep=True,
-        final_tree=False,
-        symbols=None,
-    ) -> Episode:
-        symbols = room_for(asked, symbols)
+    def episode(self, questions: Questions) -> Episode:
+        asked, symbols = questions.asked, questions.symbols
         if self.online:
-            states = read_online(self.encoder, inputs[:, :symbols], asked)
+            states = read_online(self.encoder, questions.inputs[:, :symbols], asked)
             return undecided(self.output(states), asked)
-        _, state, cell = read_rows(self.encoder, inputs, lengths)
-        fed = None if targets is None else targets[:, :symbols]
+        _, state, cell = read_rows(self.encoder, questions.inputs, questions.lengths)
+        fed = None if questions.targets is None else questions.targets[:, :symbols]
         call = (self.decoding(), state, cell, asked, fed, symbols, None, None, self.codec)
         return undecided(run("write_symbols", self._write, *call), asked)
 

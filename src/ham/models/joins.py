@@ -5,10 +5,9 @@ Nothing is imported before one is built, so that the command line can list them 
 
 from __future__ import annotations
 
-import importlib
 from typing import TYPE_CHECKING, Literal
 
-from ham.core.errors import InputError
+from ham.core.places import chosen
 
 if TYPE_CHECKING:
     from torch import nn
@@ -28,12 +27,5 @@ else:
 
 def join_of(form: JoinForm, size: int, *, hidden: int, depth: int, top: float, grid: int) -> nn.Module:
     """JOIN in one of its forms, from two children side by side to their parent."""
-    if (kind := class_of(form)) is None:
-        raise InputError(f"JOIN must be one of {', '.join(JOINS)}, got {form!r}")
+    kind = chosen(JOINS, form, "JOIN")
     return kind(2 * size, size, hidden=hidden, depth=depth, top=top, grid=grid)
-
-
-def class_of(form: str) -> type[nn.Module] | None:
-    """The class of a form, if there is one."""
-    module, _, name = JOINS.get(form, "").partition(":")
-    return getattr(importlib.import_module(module), name) if name else None

@@ -6,11 +6,11 @@ Nothing is imported before a model is built, so that the command line can list k
 
 from __future__ import annotations
 
-import importlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from ham.core.errors import InputError
+from ham.core.places import at
 
 if TYPE_CHECKING:
     from ham.models.model import Model
@@ -61,8 +61,7 @@ class Kind:
         if "every" in settings:
             settings["every"] = task.every or settings["every"]
         settings |= {"soft": self.soft} if self.tree else {"online": task.online, "codec": task.outputs}
-        module, _, name = self.factory.partition(":")
-        return getattr(importlib.import_module(module), name)(task.features, task.outputs.width, **settings)
+        return at(self.factory)(task.features, task.outputs.width, **settings)
 
 
 _ENCODER_DECODER = "ham.models.encoder_decoder:EncoderDecoder"

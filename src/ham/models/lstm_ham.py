@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from torch import nn
+from jaxtyping import Int
+from torch import Tensor, nn
 
 from ham.core.errors import InputError
 from ham.core.tree import depth_of
 from ham.models.controllers import controller_of
 from ham.models.memory import HAM
-from ham.models.model import Model, Recorder, Start, room_for
+from ham.models.model import Model, Questions, Recorder, Start
 from ham.models.soft import SoftHAM
 from ham.ops import Episode, run
 from ham.ops.episode import NO_PENALTIES, Networks, Order, Penalties
@@ -70,41 +71,30 @@ class LSTMHAM(Model):
             memory, memory.embed, memory.join, memory.search, memory.write, self.controller, self.output
         )
 
-    def forward(
+    def episode(
         self,
-        inputs,
-        lengths,
-        asked,
-        *,
-        leaves,
-        uniforms=None,
-        targets=None,
-        keep=True,
-        final_tree=False,
-        symbols=None,
-        places=None,
+        questions: Questions,
+        places: Int[Tensor, "slots"] | None = None,
         start: Start | None = None,
         penalties: Penalties = NO_PENALTIES,
     ) -> Episode:
-        """As `Model.forward`.
+        """As `Model.episode`.
 
         `places` are the leaves of the input rows, the same for all examples, in ascending order; `start` is what
         the controller starts from instead of zeros. What `penalties` cost is in the episode, for the loss.
         """
         if start is not None and not isinstance(self.controller, nn.LSTMCell):
             raise InputError(f"start is for an LSTM controller, not for {type(self.controller).__name__}")
-        timesteps = room_for(asked, symbols) * self.every
-        durations = asked * self.every
         order = Order(
-            inputs,
-            lengths,
-            durations,
-            uniforms,
-            leaves,
-            timesteps,
+            questions.inputs,
+            questions.lengths,
+            questions.asked * self.every,
+            questions.uniforms,
+            questions.leaves,
+            questions.symbols * self.every,
             every=self.every,
-            keep=keep,
-            final_tree=final_tree,
+            keep=questions.keep,
+            final_tree=questions.final_tree,
             places=places,
             start=start,
             penalties=penalties,

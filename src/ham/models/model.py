@@ -35,6 +35,20 @@ class Beforehand(NamedTuple):
     """Where the ranges end, ascending."""
 
 
+class Questions(NamedTuple):
+    """A batch as a model is asked it: the arguments of `Model.forward`, in which `symbols` is never left open."""
+
+    inputs: Float[Tensor, "batch slots features"]
+    lengths: Int[Tensor, "batch"]
+    asked: Int[Tensor, "batch"]
+    leaves: int
+    uniforms: Float[Tensor, "batch time depth"] | None
+    targets: Float[Tensor, "batch symbols bits"] | None
+    keep: bool
+    final_tree: bool
+    symbols: int
+
+
 class Model(nn.Module, ABC):
     """A network that turns a batch of input rows into output symbols."""
 
@@ -48,7 +62,6 @@ class Model(nn.Module, ABC):
         memory = f", {self.memory!r}" if hasattr(self, "memory") else ""
         return f"{type(self).__name__}({numbers:,} parameters{memory})"
 
-    @abstractmethod
     def forward(
         self,
         inputs: Float[Tensor, "batch slots features"],
@@ -61,14 +74,23 @@ class Model(nn.Module, ABC):
         keep: bool = True,
         final_tree: bool = False,
         symbols: int | None = None,
+        **more: Any,
     ) -> Episode:
         """Run every example for as many output symbols as were `asked` of it.
 
         Without `uniforms` the run is greedy. `targets` are for models that are fed the symbol
         before while they train; HAM never sees them. `keep=False` records only the outputs, for
         long evaluations. `symbols` is how many there is room for, by default the most that were
-        asked of anyone; a traced program, which must not depend on values, says it.
+        asked of anyone; a traced program, which must not depend on values, says it. What `more` there
+        is to tell a model, its `episode` says.
         """
+        room = room_for(asked, symbols)
+        questions = Questions(inputs, lengths, asked, leaves, uniforms, targets, keep, final_tree, room)
+        return self.episode(questions, **more)
+
+    @abstractmethod
+    def episode(self, questions: Questions) -> Episode:
+        """What `forward` gives; a model's own way to it."""
 
     def networks(self) -> Networks | Sequence[nn.Module]:
         """The parts of a model that an engine may know as a whole, in the order of their parameters."""

@@ -11,7 +11,7 @@ from torch import nn
 
 from ham.core.tree import depth_of
 from ham.models.memory import HAM
-from ham.models.model import Beforehand, Model, Recorder, room_for
+from ham.models.model import Beforehand, Model, Questions, Recorder
 from ham.models.soft import SoftHAM
 from ham.models.transformations import MLP
 from ham.ops import Episode, run
@@ -53,31 +53,22 @@ class RawHAM(Model):
         memory = self.memory
         return Networks(memory, None, memory.join, memory.search, memory.write, None, self.output)
 
-    def forward(
+    def episode(
         self,
-        inputs,
-        lengths,
-        asked,
-        *,
-        leaves,
-        uniforms=None,
-        targets=None,
-        keep=True,
-        final_tree=False,
-        symbols=None,
+        questions: Questions,
         penalties: Penalties = NO_PENALTIES,
-        beforehand=None,
+        beforehand: Beforehand | None = None,
     ) -> Episode:
-        timesteps = room_for(asked, symbols)
+        """As `Model.episode`; `beforehand` is what the memory has seen before."""
         order = Order(
-            inputs,
+            questions.inputs,
             None,
-            asked,
-            uniforms,
-            leaves,
-            timesteps,
-            keep=keep,
-            final_tree=final_tree,
+            questions.asked,
+            questions.uniforms,
+            questions.leaves,
+            questions.symbols,
+            keep=questions.keep,
+            final_tree=questions.final_tree,
             penalties=penalties,
             stock=self.stock_after(beforehand) if beforehand else None,
         )

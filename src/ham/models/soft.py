@@ -89,15 +89,7 @@ class SoftHAM(HAM):
             probabilities.argmax(-1), value, nothing.bool(), nothing, nothing, probabilities, cost
         )
 
-    def update(
-        self,
-        state: State,
-        read: Read,
-        query: Float[Tensor, "batch query"],
-        *,
-        active: Bool[Tensor, "batch"] | None = None,
-        penalties: Penalties = NO_PENALTIES,
-    ) -> State:
+    def update(self, state, read, query, *, active=None, penalties=NO_PENALTIES) -> State:
         """Write to every leaf in proportion to p(e) and rejoin the whole tree."""
         self._check(state, query)
         if not isinstance(read, SoftRead):

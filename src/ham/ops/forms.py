@@ -7,7 +7,8 @@ in one line what speaks against it; an empty line is leave to go on.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from typing import TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -21,7 +22,17 @@ KNOWN: dict[type[nn.Module], str] = {
 }
 """The equations that a class stands for. A class of ours enters itself with `known_as`."""
 
+F = TypeVar("F", bound=Callable)
 PLAIN_TENSORS = (Tensor, nn.Parameter)
+
+
+def constant(function: F) -> F:
+    """Decorator: to who traces a program, what the function gives is a constant.
+
+    As `torch.compiler.assume_constant_result`, which imports PyTorch's compiler: that takes as long as PyTorch.
+    """
+    function._dynamo_marked_constant = True  # type: ignore[attr-defined]
+    return function
 
 
 def known_as(form: str):

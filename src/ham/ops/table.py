@@ -12,10 +12,9 @@ import os
 from collections.abc import Callable
 from typing import Any, Literal, Protocol, get_args, runtime_checkable
 
-import torch
-
 from ham.core.errors import InputError
 from ham.ops import quick
+from ham.ops.forms import constant
 
 Backend = Literal["auto", "native", "reference"]
 
@@ -79,7 +78,7 @@ def set_backend(name: Backend) -> None:
     _allow_quick_accesses()
 
 
-@torch.compiler.assume_constant_result
+@constant
 def backend() -> Backend:
     """The engine asked for, by `set_backend` or the environment."""
     return _asked or _valid(os.environ.get("HAM_BACKEND") or "auto")
@@ -149,7 +148,7 @@ def _tell(asked: Backend, operation: str, reason: str) -> None:
     _say(operation, reason)
 
 
-@torch.compiler.assume_constant_result
+@constant
 def _say(operation: str, reason: str) -> None:
     if reason not in _said:
         _said.add(reason)

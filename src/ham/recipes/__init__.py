@@ -1,7 +1,7 @@
 """Recipes: functions that return a full run, one for every published number.
 
 The name of a recipe is its task's, for the paper's HAM model, or `task-model`: `sort`,
-`sort-dham`, `sort-lstm`, `sort-lstm+a`.
+`sort-dham`, `sort-lstm`, `sort-lstm+a`. `sort-paper` trains HAM as the paper does, to the letter.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from ham.core.errors import InputError
 from ham.core.files import read_text
 from ham.core.text import meant
 from ham.models.kinds import KINDS, kind_for
-from ham.recipes import baselines, hard, soft
+from ham.recipes import baselines, hard, paper, soft
 
 HARD: dict[str, Callable[[], Run]] = {
     "reverse": hard.reverse,
@@ -43,6 +43,14 @@ BY_SUFFIX: dict[str, Callable[[str], Run]] = {
 }
 """How the other kinds of models are trained on a task."""
 
+PAPER = "-paper"
+"""Ends the names of the recipes that follow the paper to the letter."""
+
+
+def _to_the_letter(task: str) -> Run:
+    return paper.to_the_letter(HARD[task]())
+
+
 ALL: dict[str, Callable[[], Run]] = {
     **HARD,
     **{
@@ -52,6 +60,7 @@ ALL: dict[str, Callable[[], Run]] = {
         for table in kind.tables
         for task in TABLES[table]
     },
+    **{f"{task}{PAPER}": partial(_to_the_letter, task) for task in (*SEQUENCES, *STRUCTURES)},
 }
 
 

@@ -8,6 +8,7 @@ from ham.config import END, Architecture, Data, Objective, Options, Phase, Run, 
 
 _SEQUENCES = Architecture(hidden=40)
 _STRUCTURES = Architecture(kind="raw-ham", hidden=40)
+_COPYING = replace(_STRUCTURES, join="highway")
 _BOUNDED = replace(_SEQUENCES, cell_bound=2.0)
 """With cells that cannot leave the range that short inputs can be started in."""
 _PEERS = Objective(baseline="leave-one-out")
@@ -57,7 +58,16 @@ def search() -> Run:
 
 
 def merge() -> Run:
-    return _ordered("merge", runs=4)
+    """Priorities are copied up unchanged, and practised closer together than any test has them."""
+    usual = _ordered("merge", runs=4)
+    return replace(
+        usual,
+        model=replace(_BOUNDED, join="highway"),
+        practice=Options(closer=0.4),
+        schedule=Schedule(epochs=85, finish=40, patience=20),
+        main=replace(usual.main, tall=0.25, tall_from=8),
+        end=replace(usual.end, learning_rate_decay=0.95, tall=0.25, anywhere=0.5, hard=0.2),
+    )
 
 
 def sort() -> Run:
@@ -130,34 +140,31 @@ def sort4() -> Run:
 
 
 def stack() -> Run:
-    """Values on a grid below a ceiling: full, half full and empty subtrees soon look the same at every height.
-
-    Full ones of more than a few leaves occur only in memories that are partly full at first.
-    """
-    return Run(
-        "stack",
-        replace(_STRUCTURES, top=2.0, grid=4),
-        practice=Options(fills=0.4),
-        data=Data(runs=4, tallest=4096, validation=2000),
-        objective=_PEERS,
-        schedule=Schedule(epochs=45, finish=25),
-        main=Phase(stocked=0.1),
-        end=replace(END, stocked=0.5, tall=0.2, hard=0.1),
+    """As Queue, and in some of the cramped batches every leaf is filled before anything is popped."""
+    usual = queue()
+    return replace(
+        usual,
+        task="stack",
+        practice=Options(cramped=0.3, fills=0.3),
+        schedule=Schedule(epochs=45, finish=20),
+        end=replace(usual.end, hard=0.3),
     )
 
 
 def queue() -> Run:
-    """With a leaf for every operation, seeds left out so many that longer inputs ran out of them: hence `cramped`.
+    """What JOIN does not change it copies up, so that a tall tree says of its last leaf what a small one says.
 
-    The pull keeps the value of an empty tree where it is, however tall the tree.
+    With a leaf for every operation, seeds left out so many that longer inputs ran out of them: hence `cramped`.
     """
     return Run(
         "queue",
-        _STRUCTURES,
+        _COPYING,
         practice=Options(cramped=0.5),
-        data=Data(runs=4),
-        objective=replace(_PEERS, pull=1e-4),
-        schedule=Schedule(epochs=60, finish=30),
+        data=Data(runs=4, tallest=4096),
+        objective=_PEERS,
+        schedule=Schedule(epochs=40, finish=15),
+        main=Phase(tall=0.2, tall_from=16),
+        end=replace(END, tall=0.3, hard=0.2),
     )
 
 

@@ -12,10 +12,11 @@ import numpy as np
 
 from ham import recipes
 from ham.core.files import read_text, write_whole
-from ham.reproduce.pages import fingerprint
+from ham.reproduce import exact
+from ham.reproduce.pages import EXACT, fingerprint
 from ham.reproduce.publish import seeds_of
 from ham.reproduce.tables import PAPER, Text, by_length, markdown, recipe_of, shipped_models
-from ham.runs import RunFolder
+from ham.runs import RunFolder, load
 from ham.search.plan import SearchFolder
 from ham.view import plots
 from ham.view.plots import Measured
@@ -76,6 +77,7 @@ def write_document(
         "",
         *search_table(),
         "",
+        *_exact(pairs, seed, count),
         "## Error by length",
         "",
     ]
@@ -90,6 +92,29 @@ def write_document(
         plots.save(plots.learning(curves_of), pictures, f"learning-{task}")
         parts += [f"![{task}: validation error by epoch](results/learning-{task}.svg)", ""]
     write_whole(file, "\n".join(parts).encode())
+
+
+def _exact(pairs: Sequence[tuple[str, str]], seed: int, count: Callable[[int], None]) -> list[str]:
+    """How far HAM's models stay exact, and on which hard cases they err."""
+    models = shipped_models()
+    hard = {name: load(models[name]) for _, name in pairs if name in recipes.HARD and name in models}
+    parts = [
+        f"## {EXACT}",
+        "",
+        "Whole sequences wrong of those asked, by the size of the memory; trained on at most 32 rows, in trees that",
+        "may be taller. Where all are wrong, longer ones are not asked.",
+        "",
+        *exact.length_table(hard, seed, exact.ASKED, count),
+        "",
+        "## Hard cases",
+        "",
+        "Families with a star may be practised, the others are only for reporting (`ham stress NAME`).",
+        "",
+    ]
+    for name, trained in hard.items():
+        parts += [f"**{name}**", "", *exact.family_table(exact.families(trained, seed, exact.HARD_ASKED)), ""]
+        count(1)
+    return parts
 
 
 def logs_of(pairs: Sequence[tuple[str, str]]) -> dict[str, dict[str, RunFolder]]:

@@ -17,6 +17,8 @@ from ham.core.files import read_text, write_whole
 from ham.models.kinds import KINDS
 from ham.runs import CHECKPOINT, PRETRAINED, shipped
 
+EXACT = "How far it is exact"
+"""The part of the page that has counts by length."""
 SPLITS = {"test": "test error", "longer": "2–4× longer inputs"}
 
 
@@ -86,9 +88,19 @@ def _short(cell: str) -> str:
     return f"{ours} ({paper.removesuffix('%')})" if paper else ours
 
 
+def table_under(results: str, heading: str) -> str:
+    """The first table under a heading of a page."""
+    found = re.search(rf"^## {re.escape(heading)}\n(?:(?!## ).*\n)*?((?:\|.*\n)+)", results, re.MULTILINE)
+    if not found:
+        raise InputError(f"the page has no table under {heading!r}")
+    return found[1].rstrip()
+
+
 def write_readme(results: Path, readme: Path) -> None:
     """The README's tables from the page that has all results."""
-    write_whole(readme, replaced(read_text(readme), "results", short_tables(read_text(results))).encode())
+    measured = read_text(results)
+    text = replaced(read_text(readme), "results", short_tables(measured))
+    write_whole(readme, replaced(text, "exact", table_under(measured, EXACT)).encode())
 
 
 if __name__ == "__main__":

@@ -23,6 +23,7 @@ from ham import recipes
 from ham.config import Run
 from ham.core.errors import InputError
 from ham.core.files import read_text, write_whole
+from ham.reproduce import exact
 from ham.reproduce.retrain import best_of
 from ham.runs import CHECKPOINT, CONFIG, METRICS, PRETRAINED, RunFolder, load, shipped
 from ham.train.evaluate import evaluate_at, lengths_for
@@ -125,6 +126,13 @@ def card(folder: Path, name: str, examples: int) -> str:
             f"| {leaves} | {low} – {high} | {score.examples} | {score.wrong} | {score.error:.2f}% | {bounds} "
             f"| {score.part_error:.4f}% |"
         )
+    if name in recipes.HARD and trained.task.hard_cases():
+        lines += [
+            "",
+            f"Hard cases (seed {CARD_SEED}); families with a star may be practised, the others are only for reporting:",
+            "",
+            *exact.family_table(exact.families(trained, CARD_SEED, exact.HARD_ASKED)),
+        ]
     return "\n".join(lines) + "\n"
 
 

@@ -15,6 +15,7 @@ from ham.core.seeds import Purpose, generator
 from ham.core.tables import latex as latex_table
 from ham.models import kinds
 from ham.reproduce.complexity import Cost
+from ham.reproduce.exact import Counted, all_families, families
 from ham.runs import PRETRAINED, RunFolder, Trained, load, shipped
 from ham.train.evaluate import Score, evaluate_at, wilson
 from ham.view.plots import Measured
@@ -167,21 +168,50 @@ def by_length(path: Path, seed: int, most: int = SYMBOLS_FOR_A_POINT) -> Iterato
         yield Measured(leaves, score.error, *score.interval)
 
 
-def write(folder: Path, found: list[Cell], costs: list[Cost], seed: int) -> None:
+Hard = dict[str, dict[str, list[Counted]]]
+"""Wrong answers to hard cases: by task, by family, by the size of the memory."""
+
+
+def hard_cases(
+    pairs: list[tuple[str, str]], models: Mapping[str, Path], *, examples: int, seed: int
+) -> Iterator[tuple[str, dict[str, list[Counted]]]]:
+    """Each of HAM's models among these cells on the families of its task."""
+    for model, task in pairs:
+        name = recipe_of(model, task)
+        if name in recipes.HARD and name in models:
+            yield name, families(load(models[name]), seed, examples)
+
+
+@dataclass(frozen=True)
+class Found:
+    """Everything that `ham reproduce` measured."""
+
+    cells: list[Cell]
+    hard: Hard
+    costs: list[Cost]
+    seed: int
+
+    def to_json(self) -> dict[str, Any]:
+        """As plain values."""
+        return {
+            "seed": self.seed,
+            "cells": [asdict(cell) for cell in self.cells],
+            "hard_cases": [
+                {"task": task, "family": family, **counted._asdict()}
+                for task, by_family in self.hard.items()
+                for family, counts in by_family.items()
+                for counted in counts
+            ],
+            "complexity": [cost.to_json() for cost in self.costs],
+        }
+
+
+def write(folder: Path, found: Found) -> None:
     """Markdown, LaTeX and JSON."""
     folder.mkdir(parents=True, exist_ok=True)
-    write_whole(folder / "results.json", (json.dumps(results(found, costs, seed), indent=2) + "\n").encode())
-    write_whole(folder / "tables.md", markdown(texts(found, costs)).encode())
-    write_whole(folder / "tables.tex", latex(found, costs).encode())
-
-
-def results(found: list[Cell], costs: list[Cost], seed: int) -> dict[str, Any]:
-    """Everything that was measured, as plain values."""
-    return {
-        "seed": seed,
-        "cells": [asdict(cell) for cell in found],
-        "complexity": [cost.to_json() for cost in costs],
-    }
+    write_whole(folder / "results.json", (json.dumps(found.to_json(), indent=2) + "\n").encode())
+    write_whole(folder / "tables.md", markdown(texts(found)).encode())
+    write_whole(folder / "tables.tex", latex(found).encode())
 
 
 def rows(found: list[Cell], table: int, split: Split) -> list[tuple[str, list[Cell | None]]]:
@@ -198,8 +228,8 @@ Text = tuple[str, tuple[str, ...], list[tuple[str, ...]]]
 """A table in words: its title, its columns, and its rows, each with a name first."""
 
 
-def texts(found: list[Cell], costs: list[Cost]) -> list[Text]:
-    """Every table that has a cell, and the complexity row if it was measured."""
+def texts(found: Found) -> list[Text]:
+    """Every table that has a cell, the hard cases, and the complexity row if it was measured."""
     tables: list[Text] = [
         (
             f"Table {table}, {title(split)}",
@@ -208,9 +238,28 @@ def texts(found: list[Cell], costs: list[Cost]) -> list[Text]:
         )
         for table in COLUMNS
         for split in SPLITS
-        if (lines := rows(found, table, split))
+        if (lines := rows(found.cells, table, split))
     ]
-    return [*tables, complexity_row(costs)] if costs else tables
+    return [*tables, *_beside(found)]
+
+
+def _beside(found: Found) -> list[Text]:
+    """What is measured beside the errors."""
+    return [
+        *([hard_rows(found.hard)] if found.hard else []),
+        *([complexity_row(found.costs)] if found.costs else []),
+    ]
+
+
+def hard_rows(hard: Hard) -> Text:
+    """All families of a task together."""
+    together = {task: all_families(by_family) for task, by_family in hard.items()}
+    sizes = next(iter(together.values()))
+    return (
+        "Hard cases, wrong sequences",
+        tuple(f"{counted.leaves:,} leaves" for counted in sizes),
+        [(task, *(counted.text() for counted in counts)) for task, counts in together.items()],
+    )
 
 
 def complexity_row(costs: list[Cost]) -> Text:
@@ -239,7 +288,7 @@ def markdown(tables: list[Text]) -> str:
     return "\n".join(parts)
 
 
-def latex(found: list[Cell], costs: list[Cost]) -> str:
+def latex(found: Found) -> str:
     """The tables as a paper has them: errors, and the paper's in brackets."""
 
     def short(cell: Cell | None) -> str:
@@ -251,11 +300,11 @@ def latex(found: list[Cell], costs: list[Cost]) -> str:
         (title(split), COLUMNS[table], [(task, *map(short, row)) for task, row in lines])
         for table in COLUMNS
         for split in SPLITS
-        if (lines := rows(found, table, split))
+        if (lines := rows(found.cells, table, split))
     ]
     return "\n".join(
         latex_table((heading, *columns), lines, right=columns)
-        for heading, columns, lines in [*errors, *([complexity_row(costs)] if costs else [])]
+        for heading, columns, lines in [*errors, *_beside(found)]
     )
 
 
@@ -264,13 +313,7 @@ def title(split: Split) -> str:
 
 
 def write_report(
-    folder: Path,
-    found: list[Cell],
-    tables: list[Text],
-    models: Mapping[str, Path],
-    note: str,
-    seed: int,
-    count: Callable[[int], None],
+    folder: Path, found: Found, models: Mapping[str, Path], note: str, count: Callable[[int], None]
 ) -> Path:
     """`index.html`: the live page of all shipped models, the tables, plots and the analysis figure."""
     from ham.use.trace import portable
@@ -279,10 +322,10 @@ def write_report(
     measured: dict[str, dict[str, list[Measured]]] = {}
     trained_on: dict[str, dict[str, int]] = {}
     logs: dict[str, dict[str, list[dict]]] = {}
-    for model, task in dict.fromkeys((cell.model, cell.task) for cell in found):
+    for model, task in dict.fromkeys((cell.model, cell.task) for cell in found.cells):
         folder_of_model = models[recipe_of(model, task)]
         run = RunFolder(folder_of_model)
-        points = _until_all_wrong(by_length(folder_of_model, seed, found[0].examples))
+        points = _until_all_wrong(by_length(folder_of_model, found.seed, found.cells[0].examples))
         measured.setdefault(task, {})[model] = list(points)
         trained_on.setdefault(task, {})[model] = run.run().data.leaves
         logs.setdefault(task, {})[model] = run.metrics()
@@ -291,7 +334,7 @@ def write_report(
     figure = analysis(folder)
     live = [portable(load(name)) for name in hard]
     shown = [(figure.file, figure.caption)]
-    return write_report(folder, tables, note, measured, trained_on, logs, live, shown)
+    return write_report(folder, texts(found), note, measured, trained_on, logs, live, shown)
 
 
 def _until_all_wrong(points: Iterable[Measured]) -> Iterator[Measured]:

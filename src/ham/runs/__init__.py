@@ -12,7 +12,7 @@ from ham.runs.checkpoint import (
     start_from,
 )
 from ham.runs.folder import CONFIG, METRICS, RECORD, STATE, RunFolder, quality
-from ham.runs.trained import Trained, load, loaded
+from ham.runs.trained import ModelLike, Trained, load, loaded
 
 __all__ = [
     "CHECKPOINT",
@@ -21,6 +21,7 @@ __all__ = [
     "PRETRAINED",
     "RECORD",
     "STATE",
+    "ModelLike",
     "RunFolder",
     "Trained",
     "find",

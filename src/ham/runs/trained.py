@@ -110,7 +110,11 @@ def load(name: str | Path, task: str | Task | None = None) -> Trained:
     return Trained(model.eval(), own, run, path)
 
 
-def loaded(model: str | Path | Trained, task: str | Task | None = None) -> Trained:
+ModelLike = str | Path | Trained
+"""A trained model, or a name that `load` knows it by."""
+
+
+def loaded(model: ModelLike, task: str | Task | None = None) -> Trained:
     """What `load` gives for a name; a model that was loaded already, as it is or for another task."""
     if not isinstance(model, Trained):
         return load(model, task)

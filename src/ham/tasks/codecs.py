@@ -299,5 +299,9 @@ def number_of(bits: Num[ndarray, "*shape width"]) -> Int[ndarray, "*shape"]:
     >>> int(number_of(np.array([0., 1., 1., 0.])))
     6
     """
-    weights = 1 << np.arange(bits.shape[-1] - 1, -1, -1)
-    return np.asarray((np.rint(bits).astype(np.int64) * weights).sum(-1))
+    return np.asarray(np.rint(bits).astype(np.int64) @ _place_values(bits.shape[-1]))
+
+
+@cache
+def _place_values(width: int) -> Int[ndarray, "width"]:
+    return 1 << np.arange(width - 1, -1, -1)

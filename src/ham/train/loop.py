@@ -260,9 +260,17 @@ def _advance(state: State, plain: Score) -> None:
         progress.phase = phase  # all else stays as it is, for who wants it to go on after all
     elif phase != progress.phase or (schedule.restart and grew and phase == "main"):
         state.begin_phase(phase)
+    elif phase == "main" and _failed_its_trial(state):
+        state.begin_anew()
     if phase != "done" and state.conditions != before:
         # What is validated on is another thing from here on: errors before do not compare.
         progress.best = Progress().best
+
+
+def _failed_its_trial(state: State) -> bool:
+    """Whether the first of several stages was not mastered in as many epochs as it may take."""
+    trial, took = state.run.schedule.trial, state.progress.epoch - state.progress.phase_began
+    return bool(trial) and took >= trial and state.curriculum.stage == 0 and not state.curriculum.complete
 
 
 __all__ = ["Diverged", "Epoch", "Step", "train"]

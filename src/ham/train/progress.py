@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 SECONDS_BETWEEN_UPDATES = 0.2
 """Of a notebook's output: every one is a message to the browser."""
+WIDTH = 80
+"""Columns of an epoch's line, from which the least telling numbers are left out where they do not fit."""
 
 
 @contextmanager
@@ -153,11 +155,14 @@ def _line(event: Step | Epoch, run: Run, rate: float, part: str) -> str | None:
 
     if not isinstance(event, Epoch):
         return None
-    return (
-        f"epoch {event.epoch}/{run.schedule.epochs}  n {event.longest}  error {event.error:.2f}%  "
-        f"{part}s {event.bit_error:.2f}%  loss {event.loss:.4g}  {rate:,.0f}/s  "
-        f"{event.seconds:.0f} s{'  best' if event.best else ''}"
-    )
+    where = f"epoch {event.epoch}/{run.schedule.epochs}  n {event.longest}  error {event.error:.2f}%"
+    parts, loss = f"{part}s {event.bit_error:.2f}%", f"loss {event.loss:.4g}"
+    pace, elapsed = f"{rate:,.0f}/s", f"{event.seconds:.0f} s"
+    told = [where, parts, loss, pace, elapsed, *(["best"] if event.best else [])]
+    for least in (pace, elapsed, loss, parts):
+        if len("  ".join(told)) > WIDTH:
+            told.remove(least)
+    return "  ".join(told)
 
 
 def _paced(events: Iterable[Step | Epoch], run: Run, done: int) -> Iterator[tuple[Step | Epoch, int, float]]:

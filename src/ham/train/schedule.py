@@ -30,11 +30,13 @@ def pace(run: Run, phase: Phase, epoch: int, began: int) -> Pace:
 
 
 def phase_after(schedule: Schedule, phase: Phase, began: int, epochs: int, settled: bool) -> Phase:
-    """The phase that follows after so many epochs.
+    """The phase that follows after so many epochs, of which there are never more than were asked for.
 
     The main phase ends early when it has settled. The end phase runs its whole course: its errors are
     few and noisy, while decisions go on getting surer.
     """
+    if epochs >= schedule.epochs:
+        return "done"
     if phase == "finish":
         return "done" if epochs - began >= schedule.end_epochs else "finish"
     if settled or epochs >= schedule.main_epochs:

@@ -8,14 +8,16 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from ham import recipes, tasks
-from ham.config import Run, changed
+from ham.config import NOWHERE, Run, changed
 from ham.core import own
 from ham.core.errors import InputError
 from ham.core.install import install
 from ham.core.tree import capacity_for
 from ham.ops import table
-from ham.runs import RunFolder, Trained, lasting, load, run_of, start_from
+from ham.runs import ModelLike, RunFolder, Trained, lasting, load, read_tensors, run_of, start_from
 from ham.tasks import Task
 from ham.tasks.hard_cases import practised_cases
 from ham.train import estimators
@@ -31,7 +33,7 @@ def train(
     *,
     seed: int | None = None,
     changes: Mapping[str, Any] | None = None,
-    init: str | Path | None = None,
+    init: ModelLike | None = None,
     out: str | Path | None = None,
     estimator: Estimator | None = None,
     progress: bool = True,
@@ -45,7 +47,7 @@ def train(
         run: a task's name, a task, the name of a recipe (`ham.recipes.names()`), or a whole `ham.Run`.
         seed: of the first weights and of all examples; by default the run's own, which is 0 in every recipe.
         changes: single settings, by the names of the command line's flags: `{"data.leaves": 8}`.
-        init: a trained model to start from, as `ham.load` takes it; its architecture is the default then.
+        init: a trained model to start from, or what `ham.load` takes; its architecture is the default then.
         out: folder of the run; by default runs/TASK-SEED. It must not hold a run yet.
         estimator: a function to use instead of the one that `objective.baseline` names, see `ham.train.estimators`.
         progress: show how it goes, as a bar on a terminal or in a notebook, elsewhere as a line an epoch.
@@ -102,9 +104,23 @@ def resume(
     return _followed(run, there, estimator, progress, tensorboard)
 
 
-def starting_from(run: Run, name: str | Path) -> Run:
+def starting_from(run: Run, model: ModelLike) -> Run:
     """The run with a trained model's architecture, and its weights as the first ones."""
-    return replace(run, model=run_of(name).model, init=lasting(name))
+    file = _file_of(model) if isinstance(model, Trained) else model
+    architecture = run_of(file).model
+    run = run if architecture.cell_bound else changed(run, NOWHERE)
+    return replace(run, model=architecture, init=lasting(file))
+
+
+def _file_of(trained: Trained) -> Path:
+    """Where a model was loaded from: a run names its first weights, so that it can be run again."""
+    if trained.path is not None:
+        kept, here = read_tensors(trained.path)[0], trained.model.state_dict()
+        if all(torch.equal(kept[name], here[name]) for name in kept):
+            return trained.path
+    raise InputError(
+        "the weights of this model are in no file to start from; write one with .save_pretrained(folder)"
+    )
 
 
 def _run_of(run: str | Task | Run) -> Run:

@@ -12,6 +12,7 @@ from torch import Tensor
 from ham import tasks
 from ham.config import Run, from_dict
 from ham.core.errors import InputError
+from ham.core.seeds import Purpose, generator
 from ham.core.text import shell_word
 from ham.core.tree import capacity_for
 from ham.ops.episode import PARTS
@@ -119,6 +120,16 @@ class State:
         self.progress.since_better = 0
         self.flat.load(self.average)
         self.adam.restart()
+
+    def begin_anew(self) -> None:
+        """Go on from other random weights, those of this epoch, as if nothing had been learned."""
+        torch.manual_seed(
+            int(generator(Purpose.WEIGHTS, self.run.seed, self.progress.epoch).integers(1 << 63))
+        )
+        self.average = FlatParameters(self.run.model.build(self.task)).weights.clone()
+        self.progress.averaged_steps = 0
+        self.progress.best = Progress().best
+        self.begin_phase("main")
 
     def _go_on(self, saved: tuple[dict[str, Tensor], dict[str, Any]], folder: RunFolder) -> None:
         tensors, self.progress = self._fitting(saved, folder)

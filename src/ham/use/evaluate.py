@@ -5,19 +5,18 @@ from __future__ import annotations
 import secrets
 import time
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 from ham.core.errors import InputError
 from ham.core.rows import Rows
-from ham.runs import Trained, loaded
+from ham.runs import ModelLike, Trained, loaded
 from ham.tasks import Task
 from ham.train.evaluate import evaluate_at, lengths_for
 from ham.train.progress import counting
 
 
 def evaluate(
-    model: str | Path | Trained,
+    model: ModelLike,
     *,
     task: str | Task | None = None,
     leaves: int | Sequence[int] = (),

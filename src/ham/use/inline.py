@@ -18,10 +18,10 @@ RIGHT, WRONG, PATH, REST = "#009e73", "#d55e00", "#0072b2", "#8888"
 
 
 def in_lines(trace: Trace) -> str:
-    """A trace in a line a timestep; leaves are counted from 0, as everywhere."""
+    """A trace in a line a timestep: each turn and how sure it was; leaves are counted from 0, as everywhere."""
     lines = [f"{trace.task}, {trace.leaves} leaves: {trace.text}"]
     for number, step in enumerate(trace.steps, 1):
-        turns = " ".join(f"{'R' if p > 0.5 else 'L'} {p:.2f}" for p in step.p_right)
+        turns = " ".join(f"{'R' if p > 0.5 else 'L'} {max(p, 1 - p):.0%}" for p in step.p_right)
         lines.append(f"{number:4}  {turns}  leaf {step.leaf}{_said(step.output)}")
     verdict = "right" if trace.right else f"should be {trace.expected}"
     return "\n".join([*lines, f"answer {trace.answer or '(nothing)'}, {verdict}"])

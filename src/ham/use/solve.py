@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,7 +12,7 @@ import torch
 from ham.core.errors import InputError
 from ham.core.rows import shortened
 from ham.core.tree import capacity_for, depth_of
-from ham.runs import Trained, loaded
+from ham.runs import ModelLike, Trained, loaded
 from ham.tasks import Task
 from ham.train.evaluate import LARGEST_BATCH, LEAVES_AT_ONCE, require_finite
 
@@ -41,11 +40,7 @@ class Answer:
 
 
 def solve(
-    model: str | Path | Trained,
-    question: Any,
-    *,
-    task: str | Task | None = None,
-    leaves: int | None = None,
+    model: ModelLike, question: Any, *, task: str | Task | None = None, leaves: int | None = None
 ) -> Answer:
     """Let a trained model answer one question, and say whether the oracle agrees.
 
@@ -53,14 +48,13 @@ def solve(
         model: a trained model, or what `ham.load` takes: a run's folder, a checkpoint, a name.
         question: the task's own values (`[(7, 1), (3, 9)]`), or text as for `ham solve` (`"7:1 3:9"`).
         task: another task than the one it was trained on.
-        leaves: size of the memory; by default the smallest that holds the question, but not smaller
-            than the smallest the model was trained on.
+        leaves: size of the memory; by default what the question needs, but not below the smallest of its training.
     """
     return solve_all(model, [question], task=task, leaves=leaves)[0]
 
 
 def solve_all(
-    model: str | Path | Trained,
+    model: ModelLike,
     questions: Sequence[Any],
     *,
     task: str | Task | None = None,

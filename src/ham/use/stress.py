@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 
 import numpy as np
 import torch
@@ -12,7 +11,7 @@ from ham.core.errors import InputError
 from ham.core.rows import Rows
 from ham.core.seeds import Purpose, generator
 from ham.core.tree import depth_of
-from ham.runs import Trained, loaded
+from ham.runs import ModelLike, Trained, loaded
 from ham.tasks import HardCase, Task
 from ham.tasks.hard_cases import batch_of
 from ham.train.evaluate import LARGEST_BATCH, LEAVES_AT_ONCE, require_finite
@@ -24,7 +23,7 @@ SIZES = (32, 128, 1024)
 
 
 def stress(
-    model: str | Path | Trained,
+    model: ModelLike,
     *,
     task: str | Task | None = None,
     leaves: int | Sequence[int] = SIZES,

@@ -13,7 +13,6 @@ import math
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -23,7 +22,7 @@ from ham.core.errors import InputError
 from ham.core.files import read_json
 from ham.core.tree import path_to
 from ham.models import HAM, SoftHAM
-from ham.runs import Trained, loaded
+from ham.runs import ModelLike, Trained, loaded
 from ham.tasks import Task
 from ham.use.inline import drawn, in_lines
 from ham.use.solve import as_asked, memory_for
@@ -143,11 +142,7 @@ class Trace:
 
 
 def trace(
-    model: str | Path | Trained,
-    question: Any,
-    *,
-    task: str | Task | None = None,
-    leaves: int | None = None,
+    model: ModelLike, question: Any, *, task: str | Task | None = None, leaves: int | None = None
 ) -> Trace:
     """Run a model greedily on one question and write down all that happens.
 
@@ -155,8 +150,7 @@ def trace(
         model: a trained model, or what `ham.load` takes: a run's folder, a checkpoint, a name.
         question: the task's own values (`[(7, 1), (3, 9)]`), or text as for `ham solve` (`"7:1 3:9"`).
         task: another task than the one it was trained on.
-        leaves: size of the memory; by default the smallest that holds the question, but not smaller
-            than the smallest the model was trained on.
+        leaves: size of the memory; by default what the question needs, but not below the smallest of its training.
     """
     return traces(loaded(model, task), [question], leaves=leaves)[0]
 

@@ -15,7 +15,7 @@ import numpy as np
 from ham.core.errors import InputError
 from ham.core.files import write_whole
 from ham.core.text import visible
-from ham.runs import CHECKPOINT, PRETRAINED, Trained, load, loaded
+from ham.runs import CHECKPOINT, PRETRAINED, ModelLike, Trained, load, loaded
 from ham.tasks import Task
 from ham.use.trace import portable, traces
 from ham.view.page import KNOWN, MOST_ROWS, page, prepared
@@ -62,7 +62,7 @@ class Page:
 
 
 def view(
-    model: str | Path | Trained | None = None,
+    model: ModelLike | None = None,
     question: Any = None,
     *,
     task: str | Task | None = None,

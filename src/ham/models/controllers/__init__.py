@@ -11,10 +11,10 @@ them without torch.
 
 from __future__ import annotations
 
-import importlib
 from typing import TYPE_CHECKING, Literal
 
 from ham.core.errors import InputError
+from ham.core.places import chosen
 
 if TYPE_CHECKING:
     from torch import nn
@@ -34,12 +34,9 @@ else:
 
 def controller_of(name: str, inputs: int, cells: int, *, bound: float = 0.0) -> nn.Module:
     """A controller with fresh weights; a bound is for those whose cells can be bounded."""
-    if name not in CONTROLLERS:
-        raise InputError(f"no controller is named {name!r}; there are {', '.join(CONTROLLERS)}")
+    kind = chosen(CONTROLLERS, name, "controller")
     require_bound_fits(name, bound)
-    module, _, kind = CONTROLLERS[name].partition(":")
-    options = {"bound": bound} if bound else {}
-    return getattr(importlib.import_module(module), kind)(inputs, cells, **options)
+    return kind(inputs, cells, **({"bound": bound} if bound else {}))
 
 
 def require_bound_fits(name: str, bound: float) -> None:

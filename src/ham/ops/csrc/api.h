@@ -16,6 +16,7 @@ struct HamEpisode {
   int64_t has_lstm, taped, threads;
   int64_t join;              // HamJoin, the form of JOIN
   int64_t kinds;             // of leaves in `stock`
+  int64_t runs;              // LSTM+HAM, a batch of training: so many examples in a row are one input; 0: one
   int64_t entropy;           // soft attention: HamEntropy, the kind of the exploration term
   float exploration;         // its weight; 0: none
   float least_entropy;       // as in HamObjective
@@ -42,6 +43,7 @@ struct HamEpisode {
   float* queries;            // [timesteps][query]
   float* tree;               // [2 leaves][width]
   double* penalties;         // of a taped call: what the pull and, with soft attention, the exploration cost
+  float* shared_trees;       // with runs: [inputs + chunks][2 leaves][width], of inputs, then gradients
   float* tape;
   float* scratch;
   // Backward; either incoming gradient may be null.

@@ -143,10 +143,11 @@ inline void embed_backward(const Model& model, float* d_embedded, float* d_hidde
 class Build {
  public:
   // inputs[lane]: that lane's [rows][bits]; lengths[lane] <= occupied.rows. Where there are rows, there is no stock.
-  Build(const Model& model, const Forest& forest, const BuildTape& tape, bool taped,
-        const Occupied& occupied, const Stock& stock, const float* const* inputs, const int64_t* lengths)
+  // `runs` feel the pull on a tree.
+  Build(const Model& model, const Forest& forest, const BuildTape& tape, bool taped, const Occupied& occupied,
+        const Stock& stock, const float* const* inputs, const int64_t* lengths, int64_t runs = 1)
       : model_(model), shape_(model.shape), forest_(forest), tape_(tape), taped_(taped),
-        occupied_(occupied), stock_(stock), inputs_(inputs), lengths_(lengths) {}
+        occupied_(occupied), stock_(stock), inputs_(inputs), lengths_(lengths), runs_(static_cast<float>(runs)) {}
 
   // Fills the trees of `forest` and tape.root.
   void forward() {
@@ -238,12 +239,6 @@ class Build {
   }
   int64_t take_slot(int64_t height) { return taped_ ? next_slot_++ : height - 1; }
 
-  Nodes same_node(int64_t node) const {
-    Nodes nodes;
-    for (int lane = 0; lane < kLanes; ++lane) nodes.of[lane] = node;
-    return nodes;
-  }
-
   void build(int64_t node, int64_t height, float* value) {
     if (int64_t kind = kind_of(node, height); kind >= 0) {
       copy_panel(value, blank(kind, height), shape_.width);
@@ -286,7 +281,7 @@ class Build {
     int64_t width = shape_.width;
     if (int64_t kind = kind_of(node, height); kind >= 0) {
       add_panel(d_blank(kind, height), gradient, width);
-      if (height > 0) add_pull(model_, d_blank(kind, height), blank(kind, height), forest_.active);
+      if (height > 0) add_pull(model_, d_blank(kind, height), blank(kind, height), forest_.active, runs_);
       take_blank(kind, node, height);
     } else if (height == 0) {
       int64_t row = first_row(node, 0), hidden = row * panel_floats(shape_.hidden);
@@ -296,7 +291,7 @@ class Build {
     } else {
       int64_t slot = next_slot_++;
       float* d_pair = scratch_.pairs + height * panel_floats(2 * width);
-      add_pull(model_, gradient, value, forest_.active);
+      add_pull(model_, gradient, value, forest_.active, runs_);
       join_backward(model_, d_pair, d_joined(slot), d_hidden(slot), gradient, value, made(slot),
                     hidden(slot), pair(slot));
       for (int64_t side = 0; side < 2; ++side) {
@@ -321,7 +316,7 @@ class Build {
           for (int64_t f = 0; f < width; ++f) sums[f] += row[f];
         for (int64_t f = 0; f < width; ++f) d_blank(kind, below)[f * kLanes + lane] = sums[f];
       }
-      add_pull(model_, d_blank(kind, below), blank(kind, below), forest_.active, static_cast<float>(count));
+      add_pull(model_, d_blank(kind, below), blank(kind, below), forest_.active, runs_ * static_cast<float>(count));
     }
   }
 
@@ -334,6 +329,7 @@ class Build {
   const Stock& stock_;
   const float* const* inputs_;
   const int64_t* lengths_;
+  float runs_;
   BuildScratch scratch_{};
   int64_t next_slot_ = 0;
 };

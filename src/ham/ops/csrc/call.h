@@ -23,6 +23,7 @@ struct OfTensors {
 //   a, model              the call's arguments and its parameters
 //   Weights               `OfTensors`, or how else it comes by packed parameters and gives gradients back
 //   tasks(), taped()      pieces that may run side by side, and whether backward will come
+//   first_tasks()         so many of them, which the others stand on: before them, and on the way back after them
 //   tape(arena, task), forward_scratch(arena), backward_scratch(arena)
 //                         memory, laid out in an arena; scratch has `spare` rows, forward's an `untaped` tape
 //   is_intact(task, tape) whether a tape is one that forward wrote: it may have been stored and brought back
@@ -85,28 +86,37 @@ class Call {
 
  private:
   void forward(Team& team) {
-    team.run(work_.tasks(), [&](int64_t task, int64_t worker) {
+    auto forward = [&](int64_t task, int64_t worker) {
       Arena arena(of_worker(worker, forward_floats_));
       auto scratch = work_.forward_scratch(arena);
       scratch.spare.clear();
       work_.forward(task, work_.taped() ? tape_of(task) : scratch.untaped, scratch);
-    });
+    };
+    run(team, 0, work_.first_tasks(), forward);
+    run(team, work_.first_tasks(), work_.tasks(), forward);
   }
 
   void backward(Team& team) {
     float* gradients = of_worker(workers_, backward_floats_);
     int64_t floats = gradient_floats(), tasks = work_.tasks();
-    team.run(tasks, [&](int64_t task, int64_t worker) {
+    auto backward = [&](int64_t task, int64_t worker) {
       Arena arena(of_worker(worker, backward_floats_));
       auto scratch = work_.backward_scratch(arena);
       scratch.spare.clear();
       std::memset(gradients + task * floats, 0, sizeof(float) * floats);
       work_.backward(task, tape_of(task), scratch, gradients + task * floats);
-    });
+    };
+    run(team, work_.first_tasks(), tasks, backward);
+    run(team, 0, work_.first_tasks(), backward);
     // In the order of the tasks, whoever computed them: the sum does not depend on threads.
     for (int64_t task = 1; task < tasks; ++task)
       for (int64_t i = 0; i < floats; ++i) gradients[i] += gradients[task * floats + i];
     if (tasks > 0) Weights::give_back(work_, gradients);
+  }
+
+  template <class Body>
+  static void run(Team& team, int64_t first, int64_t end, const Body& body) {
+    if (first < end) team.run(end - first, [&](int64_t task, int64_t worker) { body(first + task, worker); });
   }
 
   template <class LayOut>

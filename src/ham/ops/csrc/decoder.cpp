@@ -137,11 +137,11 @@ void Decoder::reduce(const Tape& tape, int64_t first, int64_t symbols, const Bac
   int64_t bits = panel_floats(a.bits), stride = panel_floats(lstm.in);
   float* d_output = gradients + output.at;
   scratch.lstm.reduce(lstm, steps, first, symbols, gradients);
-  outer(d_output, output.in, 1, scratch.output, bits, a.bits, steps.state_at(first + 1), stride, a.cells,
+  outer(d_output, output.in, scratch.output, bits, a.bits, steps.state_at(first + 1), stride, a.cells,
         symbols);
   add_lane_sums(d_output + a.bits * output.in, scratch.output, bits, a.bits, symbols);
   if (!a.items) return;
-  outer(d_output + a.cells, output.in, 1, scratch.output, bits, a.bits, tape.context_at(first), stride,
+  outer(d_output + a.cells, output.in, scratch.output, bits, a.bits, tape.context_at(first), stride,
         a.item, symbols);
   add_gradient(of_query, gradients, scratch.query, a.width, steps.state_at(first), lstm.in, symbols);
 }

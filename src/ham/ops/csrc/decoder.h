@@ -83,6 +83,7 @@ struct Decoder {
   }
 
   int64_t tasks() const { return static_cast<int64_t>(chunks.size()); }
+  int64_t first_tasks() const { return 0; }
   int64_t longest_row() const { return std::max({a.bits, a.cells, a.item}); }
   bool taped() const { return a.taped; }
   bool is_intact(int64_t, const Tape&) const { return true; }  // numbers only, no places

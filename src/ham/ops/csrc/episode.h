@@ -13,6 +13,7 @@ namespace ham {
 struct EpisodeChunk : Chunk {
   int64_t length[kLanes];
   int64_t updates = 0, filled = 0;  // filled: rows of the input in the longest lane
+  bool builds = true;               // its trees, rather than find them built
   Occupied occupied;
   Stock stock;
 
@@ -44,12 +45,7 @@ struct Episode {
     model.add_networks();
     model.pull = e.pull;
     for (EpisodeChunk& chunk : chunks) {
-      for (int64_t lane = 0; lane < chunk.lanes; ++lane) {
-        chunk.length[lane] = e.has_lstm ? e.lengths[chunk.example[lane]] : 0;
-        chunk.filled = std::max(chunk.filled, chunk.length[lane]);
-      }
-      chunk.occupied = {chunk.filled, e.places};
-      chunk.stock = {e.kinds, e.stock, e.stock_ends};
+      take_inputs(chunk);
       // Nobody sees what the last timestep writes, unless the final tree is asked for.
       chunk.updates = e.tree ? chunk.steps : std::max<int64_t>(chunk.steps - 1, 0);
       filled = std::max(filled, chunk.filled);
@@ -57,9 +53,19 @@ struct Episode {
   }
 
   int64_t tasks() const { return static_cast<int64_t>(chunks.size()); }
+  int64_t first_tasks() const { return 0; }
   bool taped() const { return a.taped; }
 
  protected:
+  // What the memories of a chunk's lanes hold at first.
+  void take_inputs(EpisodeChunk& chunk) const {
+    for (int64_t lane = 0; lane < chunk.lanes; ++lane) {
+      chunk.length[lane] = a.has_lstm ? a.lengths[chunk.example[lane]] : 0;
+      chunk.filled = std::max(chunk.filled, chunk.length[lane]);
+    }
+    chunk.occupied = {chunk.filled, a.places};
+    chunk.stock = {a.kinds, a.stock, a.stock_ends};
+  }
   template <class Tape>
   Tape tape_of(Arena& arena, int64_t task) const {
     Tape tape;

@@ -57,7 +57,7 @@ int64_t gradient_of(Model&& model, HamObjective& objective, HamBatch& batch) {
 
 class EpisodeBatch {
  public:
-  explicit EpisodeBatch(HamEpisode& e) : e_(e) {}
+  EpisodeBatch(HamEpisode& e, int64_t runs) : e_(e) { e_.runs = e_.has_lstm && runs > 1 ? runs : 0; }
 
   bool is_valid() const {
     int64_t rows = e_.has_lstm ? e_.rows : e_.timesteps, decisions = e_.timesteps * levels_of(e_.leaves);
@@ -66,7 +66,8 @@ class EpisodeBatch {
            ham_first_not_finite(e_.inputs, e_.batch * rows * e_.bits) < 0 &&
            ham_first_not_finite(e_.uniforms, e_.batch * decisions) < 0 &&
            (!e_.first_cell || (ham_first_not_finite(e_.first_state, e_.batch * e_.query) < 0 &&
-                               ham_first_not_finite(e_.first_cell, e_.batch * e_.query) < 0));
+                               ham_first_not_finite(e_.first_cell, e_.batch * e_.query) < 0)) &&
+           (!e_.runs || runs_are_of_one_input());
   }
   void describe(HamObjective& o) const {
     o.batch = e_.batch;
@@ -86,6 +87,7 @@ class EpisodeBatch {
     e_.queries = results.queries;
     e_.d_output_logits = results.d_outputs;
     e_.d_turn_logits = results.d_turn_logits;
+    e_.shared_trees = e_.runs ? arena.take(HardEpisode::shared_floats(e_)) : nullptr;
     int64_t sizes[3];
     call_.emplace(e_).sizes(sizes);
     e_.tape = arena.take(sizes[0]);
@@ -105,6 +107,18 @@ class EpisodeBatch {
   double pull() const { return pull_; }
 
  private:
+  bool runs_are_of_one_input() const {
+    if (e_.batch % e_.runs) return false;
+    for (int64_t example = 0; example < e_.batch; ++example) {
+      int64_t first = example - example % e_.runs, rows = e_.rows * e_.bits;
+      const float *own = e_.inputs + example * rows, *firsts = e_.inputs + first * rows;
+      if (e_.lengths[example] != e_.lengths[first] || e_.durations[example] != e_.durations[first] ||
+          !std::equal(own, own + e_.lengths[first] * e_.bits, firsts))
+        return false;
+    }
+    return true;
+  }
+
   HamEpisode& e_;
   double pull_ = 0;
   std::optional<Call<HardEpisode>> call_;
@@ -182,7 +196,7 @@ class SequenceBatch {
 }  // namespace ham
 
 int64_t ham_gradient(HamGradient* g) {
-  return ham::gradient_of(ham::EpisodeBatch(g->episode), g->objective, g->batch);
+  return ham::gradient_of(ham::EpisodeBatch(g->episode, g->objective.runs), g->objective, g->batch);
 }
 
 int64_t ham_sequence_gradient(HamSequence* g) {

@@ -2,6 +2,7 @@
 // README.md beside this folder derives it.
 #pragma once
 
+#include "ahead.h"
 #include "controller.h"
 #include "one_example.h"
 
@@ -33,7 +34,10 @@ struct HardEpisode : Episode {
       join_hidden = arena.panels(updates * shape.levels, join_width);
       made = arena.panels(updates * shape.levels, made_width);
       joined = arena.panels(updates * shape.levels, d);
-      build.lay_out(arena, model, chunk.occupied, chunk.stock, keep);
+      if (chunk.builds)
+        build.lay_out(arena, model, chunk.occupied, chunk.stock, keep);
+      else
+        build.root = arena.panels(1, d);
     }
 
     int64_t* leaf_at(int64_t t) const {
@@ -58,6 +62,24 @@ struct HardEpisode : Episode {
               join_hidden + level * panel_floats(join_width),
               made + level * panel_floats(made_width),
               joined + level * panel_floats(shape.width)};
+    }
+    // All of a timestep's record.
+    template <class Pieces>
+    void record(Pieces& pieces, int64_t t, bool updates) const {
+      int64_t levels = shape.levels, width = shape.width, cells = shape.has_lstm ? shape.query : 0;
+      pieces.add(query(t), 1, state_width());
+      pieces.add(cell_before(t), 1, cells);
+      pieces.add(gates_at(t), 1, 4 * cells);
+      pieces.add(tanh_cell_at(t), 1, cells);
+      pieces.add(descent(t).nodes, levels, width);
+      pieces.add(descent(t).hidden, levels, search_width);
+      if (!updates) return;
+      pieces.add(ascent(t).write_hidden, 1, 2 * shape.hidden);
+      pieces.add(ascent(t).mix, 1, 2 * width);
+      pieces.add(ascent(t).pairs, levels, 2 * width);
+      pieces.add(ascent(t).hidden, levels, join_width);
+      pieces.add(ascent(t).made, levels, made_width);
+      pieces.add(ascent(t).joined, levels, width);
     }
     const float* root_before(int64_t t) const {
       if (shape.levels == 0) return nullptr;
@@ -121,11 +143,19 @@ struct HardEpisode : Episode {
     }
   };
 
-  int64_t joins = 0;  // of the chunk that builds its trees with most
+  int64_t builders = 0;  // chunks of inputs, which come first where runs share trees
+  int64_t joins = 0;     // of the chunk that builds its trees with most
 
   explicit HardEpisode(const HamEpisode& e) : Episode(e) {
+    if (e.runs > 1) share_trees();
     for (const EpisodeChunk& chunk : chunks)
-      joins = std::max(joins, BuildTape::slots(model.shape, chunk.occupied, chunk.stock, true));
+      if (chunk.builds) joins = std::max(joins, BuildTape::slots(model.shape, chunk.occupied, chunk.stock, true));
+  }
+
+  int64_t first_tasks() const { return builders; }
+  // Of all `shared_trees`.
+  static int64_t shared_floats(const HamEpisode& e) {
+    return (e.batch / e.runs + (e.batch + kLanes - 1) / kLanes) * tree_floats(e);
   }
 
   Tape tape(Arena& arena, int64_t task) const { return tape_of<Tape>(arena, task); }
@@ -136,6 +166,18 @@ struct HardEpisode : Episode {
   void forward(int64_t task, const Tape& tape, const Forward& scratch) const;
   void backward(int64_t task, const Tape& tape, const Backward& scratch, float* gradients) const;
   Penalties penalties(int64_t task, const Tape& tape) const;
+
+ private:
+  static int64_t tree_floats(const HamEpisode& e) { return 2 * e.leaves * e.width; }
+
+  // shared_trees.cpp
+  void share_trees();
+  void build_shared(int64_t task, const Tape& tape, const Forward& scratch) const;
+  void take_shared(int64_t task, const Forest& forest, float* root) const;
+  void give_shared(int64_t task, const Forest& forest, const float* root) const;
+  void build_shared_backward(int64_t task, const Tape& tape, const Backward& scratch, float* gradients) const;
+  int64_t input_of(int64_t task, int64_t lane) const { return ((task - builders) * kLanes + lane) / a.runs; }
+  float* shared_tree(int64_t i) const { return a.shared_trees + i * tree_floats(a); }
 };
 
 }  // namespace ham

@@ -35,34 +35,10 @@ void reduce_steps(const HamEpisode& e, const Model& model, const EpisodeChunk& c
                  tape.value(first), stride, updates);
 }
 
-HAM_INLINE void prefetch(const float* piece, int64_t panels, int64_t features) {
-  for (int64_t line = 0; line < panels * features; ++line) __builtin_prefetch(piece + line * kLanes, 0, 2);
-}
-
-// Forward wrote a timestep's record long ago: it is asked for while the one after it is worked on.
-void prefetch_step(const Model& model, const EpisodeChunk& chunk, const HardEpisode::Tape& tape, int64_t t) {
-  const Shape& shape = model.shape;
-  int64_t levels = shape.levels, width = shape.width, query = shape.has_lstm ? shape.query : 0;
-  Descent descent = tape.descent(t);
-  prefetch(tape.query(t), 1, tape.state_width());
-  prefetch(tape.cell_before(t), 1, query);
-  prefetch(tape.gates_at(t), 1, 4 * query);
-  prefetch(tape.tanh_cell_at(t), 1, query);
-  prefetch(descent.nodes, levels, width);
-  prefetch(descent.hidden, levels, tape.search_width);
-  if (t >= chunk.updates) return;
-  Ascent ascent = tape.ascent(t);
-  prefetch(ascent.write_hidden, 1, 2 * shape.hidden);
-  prefetch(ascent.mix, 1, 2 * width);
-  prefetch(ascent.pairs, levels, 2 * width);
-  prefetch(ascent.hidden, levels, tape.join_width);
-  prefetch(ascent.made, levels, tape.made_width);
-  prefetch(ascent.joined, levels, width);
-}
-
 }  // namespace
 
 void HardEpisode::backward(int64_t task, const Tape& tape, const Backward& scratch, float* gradients) const {
+  if (task < builders) return build_shared_backward(task, tape, scratch, gradients);
   const HamEpisode& e = a;
   const EpisodeChunk& chunk = chunks[task];
   const Shape& shape = model.shape;
@@ -75,7 +51,10 @@ void HardEpisode::backward(int64_t task, const Tape& tape, const Backward& scrat
 
   for (int64_t t = chunk.steps - 1; t >= 0; --t) {
     forest.active = chunk.active(t);
-    if (t > 0) prefetch_step(model, chunk, tape, t - 1);
+    // Forward wrote the record of the timestep before long ago: it is asked for meanwhile.
+    Ahead ahead;
+    if (t > 0) tape.record(ahead, t - 1, t - 1 < chunk.updates);
+    ahead.spread(t < chunk.updates ? 2 * levels : levels);
     int64_t path_at = t % scratch.path_steps * levels, step_at = t % kStepBlock;
     Descent descent = tape.descent(t);
     if (t < chunk.updates) {
@@ -86,7 +65,7 @@ void HardEpisode::backward(int64_t task, const Tape& tape, const Backward& scrat
       int64_t pulled = chunk.updated(e, t);
       update_backward(model, forest, tape.ascent(t), out, scratch.d_write, tape.value(t),
                       descent.leaf, root, scratch.gradient, scratch.taken, scratch.sibling,
-                      scratch.d_pair, false, pulled);
+                      scratch.d_pair, false, pulled, ahead);
       copy_panel(scratch.d_value, scratch.d_write, width);
       add_panel(scratch.d_query, scratch.d_write + panel_floats(width), shape.query);
     } else {
@@ -104,7 +83,7 @@ void HardEpisode::backward(int64_t task, const Tape& tape, const Backward& scrat
       // zero still): SEARCH's gradient takes its place, nothing needs clearing.
       attend_backward<false>(model, forest, descent,
                              scratch.search_first + path_at * panel_floats(model.search_width()),
-                             d_half, d_logit, scratch.d_node, root);
+                             d_half, d_logit, scratch.d_node, root, ahead);
       if (shape.has_lstm) add_query_backward(model, model.search[0], scratch.d_query, d_half);
     }
     scatter<false>(rows_to_write(forest, descent.leaf), scratch.d_value, width);
@@ -117,20 +96,20 @@ void HardEpisode::backward(int64_t task, const Tape& tape, const Backward& scrat
   }
 
   forest.active = chunk.lanes;
-  if (levels == 0) {
-    Nodes only;
-    std::fill(only.of, only.of + kLanes, 1);
-    gather(scratch.root, rows_to_read(forest, only.of), width);
-  }
+  if (levels == 0) gather(scratch.root, rows_to_read(forest, same_node(1).of), width);
+  if (!chunk.builds) return give_shared(task, forest, scratch.root);
   Build(model, forest, tape.build, true, chunk.occupied, chunk.stock, nullptr, chunk.length)
       .backward(scratch.build, scratch.root, gradients);
 }
 
 Penalties HardEpisode::penalties(int64_t task, const Tape& tape) const {
   const EpisodeChunk& chunk = chunks[task];
-  Forest forest(Lanes(chunk, SpareRows{}), a.leaves, model.shape.width);
-  Build build(model, forest, tape.build, true, chunk.occupied, chunk.stock, nullptr, chunk.length);
-  Penalties sums{build.half_squares(), 0};
+  Penalties sums;
+  if (chunk.builds) {
+    Forest forest(Lanes(chunk, SpareRows{}), a.leaves, model.shape.width);
+    Build build(model, forest, tape.build, true, chunk.occupied, chunk.stock, nullptr, chunk.length);
+    sums.pull = build.half_squares() * (task < builders ? static_cast<double>(a.runs) : 1);
+  }
   for (int64_t t = 0; t < chunk.updates; ++t)
     for (int64_t level = 0; level < model.shape.levels; ++level)
       sums.pull += half_squares(model, tape.ascent(t).joined + level * panel_floats(model.shape.width),

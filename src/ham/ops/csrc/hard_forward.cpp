@@ -69,14 +69,18 @@ void forward_one(const HamEpisode& e, const Model& model, const EpisodeChunk& ch
 }  // namespace
 
 void HardEpisode::forward(int64_t task, const Tape& tape, const Forward& scratch) const {
+  if (task < builders) return build_shared(task, tape, scratch);
   const HamEpisode& e = a;
   const EpisodeChunk& chunk = chunks[task];
   int64_t levels = model.shape.levels;
   Lanes lanes(chunk, scratch.spare);
   Forest forest = e.tree ? Forest::of_examples(lanes, e.tree, e.leaves, e.width)
                          : Forest::of_lanes(lanes, scratch.trees, e.leaves, e.width);
-  Build(model, forest, tape.build, tape.taped, chunk.occupied, chunk.stock, inputs_of(e, chunk).row, chunk.length)
-      .forward();
+  if (chunk.builds)
+    Build(model, forest, tape.build, tape.taped, chunk.occupied, chunk.stock, inputs_of(e, chunk).row, chunk.length)
+        .forward();
+  else
+    take_shared(task, forest, tape.build.root);
   if (!tape.taped && chunk.lanes < kFewLanes) {
     for (int64_t lane = 0; lane < chunk.lanes; ++lane) forward_one(e, model, chunk, forest, lane, scratch);
     clear_rest(e, chunk, levels);
@@ -88,16 +92,20 @@ void HardEpisode::forward(int64_t task, const Tape& tape, const Forward& scratch
     take_query(e, forest, tape, t);
     if (e.uniforms) forest.gather(scratch.uniforms, e.uniforms, e.timesteps, t, levels);
 
+    Ahead ahead;
+    if (tape.taped && t + 1 < chunk.steps) tape.record(ahead, t + 1, t + 1 < chunk.updates);
+    ahead.spread(2 * levels);
+
     Descent descent = tape.descent(t);
     attend_forward(model, forest, descent, tape.value(t), scratch.logits, scratch.query_half,
-                   tape.root_before(t), tape.query(t), e.uniforms ? scratch.uniforms : nullptr);
+                   tape.root_before(t), tape.query(t), e.uniforms ? scratch.uniforms : nullptr, ahead);
     if (e.turn_logits) forest.scatter(e.turn_logits, e.timesteps, t, levels, scratch.logits);
     record_descent(e, forest, t, levels, descent.leaf);
 
     controller_forward(e, model, forest, tape, t, scratch.output);
     if (t < chunk.updates)
       update_forward(model, forest, tape.ascent(t), tape.value(t), descent.leaf, scratch.child,
-                     scratch.sibling, e.tree != nullptr);
+                     scratch.sibling, e.tree != nullptr, ahead);
   }
   clear_rest(e, chunk, levels);
 }

@@ -33,9 +33,9 @@ inline void add_gradient(const Layer& layer, float* gradients, const float* dy, 
                          const float* x, int64_t x_features, int64_t panels) {
   float* dw = gradients + layer.at;
   if (layer.out == 1)  // the wide side must be the rows of the tile
-    outer(dw, 1, 1, x, panel_floats(x_features), layer.in, dy, panel_floats(dy_features), 1, panels);
+    outer(dw, 1, x, panel_floats(x_features), layer.in, dy, panel_floats(dy_features), 1, panels);
   else
-    outer(dw, layer.in, 1, dy, panel_floats(dy_features), layer.out, x, panel_floats(x_features),
+    outer(dw, layer.in, dy, panel_floats(dy_features), layer.out, x, panel_floats(x_features),
           layer.in, panels);
   add_lane_sums(dw + layer.out * layer.in, dy, panel_floats(dy_features), layer.out, panels);
 }

@@ -51,6 +51,12 @@ struct Nodes {
   int64_t of[kLanes];
 };
 
+HAM_INLINE Nodes same_node(int64_t node) {
+  Nodes nodes;
+  for (int lane = 0; lane < kLanes; ++lane) nodes.of[lane] = node;
+  return nodes;
+}
+
 // Both children of a node are neighbours in memory: asked for while SEARCH still decides
 // between them, whichever is taken is there in time, and so is its sibling for the update.
 HAM_INLINE void prefetch_children(const Forest& forest, const Nodes& nodes) {
@@ -109,6 +115,11 @@ HAM_INLINE void split_pair(float* child, float* sibling, const float* pair,
     }
 }
 
+// What is done at every level of an access beside it.
+struct Nothing {
+  void operator()() const {}
+};
+
 // What attend leaves for backward; panels in order of level, root first.
 struct Descent {
   float* nodes;
@@ -118,16 +129,17 @@ struct Descent {
 
 // `root` is the root's panel, or null where it must be gathered; `uniforms` and `logits` are
 // panels [levels]; right iff uniform < sigmoid(logit), null uniforms standing for one half.
-inline void attend_forward(const Model& model, const Forest& forest, const Descent& descent,
-                           float* value, float* logits, float* half, const float* root,
-                           const float* query, const float* uniforms) {
+template <class Meanwhile = Nothing>
+void attend_forward(const Model& model, const Forest& forest, const Descent& descent, float* value, float* logits,
+                    float* half, const float* root, const float* query, const float* uniforms,
+                    Meanwhile&& meanwhile = Meanwhile()) {
   int64_t width = model.shape.width, levels = model.shape.levels;
   query_half(model, model.search[0], half, query);
-  Nodes node;
-  for (int lane = 0; lane < kLanes; ++lane) node.of[lane] = 1;
+  Nodes node = same_node(1);
   for (int64_t level = 0; level < levels; ++level) {
     float* panel = descent.nodes + level * panel_floats(width);
     float* logit = logits + level * kLanes;
+    meanwhile();
     if (forest.large) prefetch_children(forest, node);
     if (level == 0 && root)
       copy_panel(panel, root, width);
@@ -159,9 +171,10 @@ struct Ascent {
 
 // `input` is [value; query]; `child` and `sibling` are scratch panels. With `store_root` false
 // the root is left in ascent.joined only.
-inline void update_forward(const Model& model, const Forest& forest, const Ascent& ascent,
-                           const float* input, const int64_t* leaf, float* child, float* sibling,
-                           bool store_root) {
+template <class Meanwhile = Nothing>
+void update_forward(const Model& model, const Forest& forest, const Ascent& ascent, const float* input,
+                    const int64_t* leaf, float* child, float* sibling, bool store_root,
+                    Meanwhile&& meanwhile = Meanwhile()) {
   int64_t width = model.shape.width, levels = model.shape.levels;
   write_forward(model, child, ascent.mix, ascent.write_hidden, input);
   scatter<false>(rows_to_write(forest, leaf), child, width);
@@ -170,6 +183,7 @@ inline void update_forward(const Model& model, const Forest& forest, const Ascen
     Nodes nodes = path_nodes(leaf, levels, level + 1);
     float* pair = ascent.pairs + level * panel_floats(2 * width);
     float* joined = ascent.joined + level * panel_floats(width);
+    meanwhile();
     gather(sibling, rows_to_read(forest, siblings(nodes).of), width);
     make_pair(pair, below, sibling, right_children(nodes), width);
     join_forward(model, joined, ascent.made + level * panel_floats(model.join_made()),
@@ -192,10 +206,11 @@ struct AscentGradient {
 // overwrites them, or zeroes them here with `zero_taken`), adds those of the siblings, and
 // returns the gradient of [value; query] in d_input. `root` as in attend_forward; the first
 // `pulled` lanes feel the pull.
-inline void update_backward(const Model& model, const Forest& forest, const Ascent& ascent,
-                            const AscentGradient& out, float* d_input, const float* input,
-                            const int64_t* leaf, const float* root, float* gradient, float* taken,
-                            float* sibling, float* d_pair, bool zero_taken, int64_t pulled) {
+template <class Meanwhile = Nothing>
+void update_backward(const Model& model, const Forest& forest, const Ascent& ascent, const AscentGradient& out,
+                     float* d_input, const float* input, const int64_t* leaf, const float* root, float* gradient,
+                     float* taken, float* sibling, float* d_pair, bool zero_taken, int64_t pulled,
+                     Meanwhile&& meanwhile = Meanwhile()) {
   int64_t width = model.shape.width, levels = model.shape.levels;
   for (int64_t level = 0; level <= levels; ++level) {
     Nodes nodes = path_nodes(leaf, levels, level);
@@ -212,6 +227,7 @@ inline void update_backward(const Model& model, const Forest& forest, const Asce
           std::memset(forest.tree[lane] + nodes.of[lane] * width, 0, sizeof(float) * width);
     }
     if (level == levels) break;
+    meanwhile();
     int64_t hidden = level * panel_floats(model.join_hidden());
     int64_t joined = level * panel_floats(width);
     add_pull(model, gradient, ascent.joined + joined, pulled);
@@ -230,15 +246,16 @@ inline void update_backward(const Model& model, const Forest& forest, const Asce
 // d_logits: panels [levels]; `d_first` receives the gradients at SEARCH's first layer and
 // `d_half` their sum over levels. The nodes' gradients are put into (add: added to) the
 // gradient trees; the root's goes to `root` where that is given.
-template <bool add>
-void attend_backward(const Model& model, const Forest& forest, const Descent& descent,
-                     float* d_first, float* d_half, const float* d_logits, float* d_node,
-                     float* root) {
+template <bool add, class Meanwhile = Nothing>
+void attend_backward(const Model& model, const Forest& forest, const Descent& descent, float* d_first,
+                     float* d_half, const float* d_logits, float* d_node, float* root,
+                     Meanwhile&& meanwhile = Meanwhile()) {
   int64_t width = model.shape.width, levels = model.shape.levels, first = model.search_width();
   zero_panel(d_half, first);
   for (int64_t level = 0; level < levels; ++level) {
     float* d_level = d_first + level * panel_floats(first);
     bool into_root = level == 0 && root;
+    meanwhile();
     search_backward(model, d_level, into_root ? root : d_node, d_logits + level * kLanes,
                     descent.hidden + level * panel_floats(first));
     add_panel(d_half, d_level, first);

@@ -23,19 +23,26 @@ HAM_INLINE void stretches(int64_t size, const Body& body) {
 using Bytes = uint8_t __attribute__((vector_size(kWidth)));
 using Doubles = double __attribute__((vector_size(kWidth * 8)));
 
+// A vector that is put together in memory cannot be loaded before all of it has arrived there: where the machine
+// can, only so many are loaded and stored.
+#if defined(__AVX512F__)
+HAM_INLINE __mmask16 first_lanes(int64_t count) { return static_cast<__mmask16>((1u << count) - 1); }
+HAM_INLINE Vec load_some(const float* p, int64_t count) { return _mm512_maskz_loadu_ps(first_lanes(count), p); }
+HAM_INLINE void store_some(float* p, Vec v, int64_t count) { _mm512_mask_storeu_ps(p, first_lanes(count), v); }
+#else
 HAM_INLINE Vec load_some(const float* p, int64_t count) {
   Vec v{};
   std::memcpy(&v, p, count * sizeof(float));
   return v;
 }
+HAM_INLINE void store_some(float* p, Vec v, int64_t count) { std::memcpy(p, &v, count * sizeof(float)); }
+#endif
 
 HAM_INLINE Vec load_some(const uint8_t* p, int64_t count) {
   Bytes v{};
   std::memcpy(&v, p, count);
   return __builtin_convertvector(v, Vec);
 }
-
-HAM_INLINE void store_some(float* p, Vec v, int64_t count) { std::memcpy(p, &v, count * sizeof(float)); }
 
 HAM_INLINE double total(const Doubles& v) {
   double sum = 0;

@@ -31,7 +31,7 @@ HAM_INLINE void add_query_backward(const Model& model, const Layer& first, float
 
 inline void node_gradient(const Model& model, const Layer& first, float* gradients,
                           const float* d_first, const float* node, int64_t panels) {
-  outer(gradients + first.at, first.in, 1, d_first, panel_floats(first.out), first.out, node,
+  outer(gradients + first.at, first.in, d_first, panel_floats(first.out), first.out, node,
         panel_floats(model.shape.width), model.shape.width, panels);
 }
 
@@ -39,7 +39,7 @@ inline void query_gradient(const Model& model, const Layer& first, float* gradie
                            const float* d_half, const float* query, int64_t query_features,
                            int64_t panels) {
   float* dw = gradients + first.at;
-  outer(dw + model.shape.width, first.in, 1, d_half, panel_floats(first.out), first.out, query,
+  outer(dw + model.shape.width, first.in, d_half, panel_floats(first.out), first.out, query,
         panel_floats(query_features), model.shape.query, panels);
   add_lane_sums(dw + first.out * first.in, d_half, panel_floats(first.out), first.out, panels);
 }

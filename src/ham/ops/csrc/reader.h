@@ -35,6 +35,7 @@ struct Reader {
   }
 
   int64_t tasks() const { return a.directions * static_cast<int64_t>(chunks.size()); }
+  int64_t first_tasks() const { return 0; }
   int64_t direction_of(int64_t task) const { return task / static_cast<int64_t>(chunks.size()); }
   const Chunk& chunk_of(int64_t task) const { return chunks[task % chunks.size()]; }
   int64_t longest_row() const { return std::max(a.features, a.cells); }

@@ -105,6 +105,7 @@ class Step {
   }
 
   int64_t tasks() const { return (a.count + kLanes - 1) / kLanes; }
+  int64_t first_tasks() const { return 0; }
   bool taped() const { return a.tape != nullptr; }
 
   StepTape tape(Arena& arena, int64_t) const {

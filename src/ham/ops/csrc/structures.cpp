@@ -38,12 +38,13 @@ std::string described() {
   STRUCTURE(HamEpisode,
     FIELD(batch) FIELD(leaves) FIELD(rows) FIELD(timesteps) FIELD(every)
     FIELD(bits) FIELD(width) FIELD(query) FIELD(hidden) FIELD(outputs) FIELD(depth)
-    FIELD(has_lstm) FIELD(taped) FIELD(threads) FIELD(join) FIELD(kinds) FIELD(entropy)
+    FIELD(has_lstm) FIELD(taped) FIELD(threads) FIELD(join) FIELD(kinds) FIELD(runs) FIELD(entropy)
     FIELD(exploration) FIELD(least_entropy) FIELD(pull) FIELD(tree_clip) FIELD(top) FIELD(grid) FIELD(cell_bound)
     FIELD(parameters) FIELD(inputs) FIELD(lengths) FIELD(places) FIELD(first_state) FIELD(first_cell)
     FIELD(stock) FIELD(stock_ends)
     FIELD(durations) FIELD(uniforms) FIELD(output_logits) FIELD(turn_logits) FIELD(turns) FIELD(leaf) FIELD(queries)
-    FIELD(tree) FIELD(penalties) FIELD(tape) FIELD(scratch) FIELD(d_output_logits) FIELD(d_turn_logits) FIELD(d_parameters))
+    FIELD(tree) FIELD(penalties) FIELD(shared_trees) FIELD(tape) FIELD(scratch)
+    FIELD(d_output_logits) FIELD(d_turn_logits) FIELD(d_parameters))
   STRUCTURE(HamObjective,
     FIELD(batch) FIELD(symbols) FIELD(bits) FIELD(timesteps) FIELD(levels) FIELD(query) FIELD(every) FIELD(runs)
     FIELD(reward) FIELD(baseline) FIELD(normalise) FIELD(entropy)

@@ -148,6 +148,9 @@ HAM_INLINE Vec tanh(Vec x) {
 // vector is transposed on its own, which needs no shuffle across quarters.
 #if defined(__AVX512F__)
 using Vec8 = float __attribute__((vector_size(32)));
+using LooseVec8 = float __attribute__((vector_size(32), aligned(4), may_alias));
+HAM_INLINE Vec8 load8(const float* p) { return *reinterpret_cast<const LooseVec8*>(p); }
+HAM_INLINE void store8(float* p, Vec8 v) { *reinterpret_cast<LooseVec8*>(p) = v; }
 HAM_INLINE Vec join_quarters(const float* const* rows, int64_t f) {
   Vec8 lo = __builtin_shufflevector(load4(rows[0] + f), load4(rows[4] + f), 0, 1, 2, 3, 4, 5, 6, 7);
   Vec8 hi = __builtin_shufflevector(load4(rows[8] + f), load4(rows[12] + f), 0, 1, 2, 3, 4, 5, 6, 7);
@@ -179,6 +182,24 @@ HAM_INLINE void transpose_quarters(Vec& a, Vec& b, Vec& c, Vec& d) {
   b = HAM_IN_QUARTERS(ab_lo, cd_lo, 2, 3, kOther + 2, kOther + 3);
   c = HAM_IN_QUARTERS(ab_hi, cd_hi, 0, 1, kOther, kOther + 1);
   d = HAM_IN_QUARTERS(ab_hi, cd_hi, 2, 3, kOther + 2, kOther + 3);
+}
+
+// The sums of four vectors, each added up in the order of `sum`.
+HAM_INLINE Vec4 sums(Vec a, Vec b, Vec c, Vec d) {
+#if defined(__AVX512F__)
+  auto halves = [](Vec x, Vec y) {
+    return __builtin_shufflevector(x, y, 0, 1, 2, 3, 4, 5, 6, 7, 16, 17, 18, 19, 20, 21, 22, 23) +
+           __builtin_shufflevector(x, y, 8, 9, 10, 11, 12, 13, 14, 15, 24, 25, 26, 27, 28, 29, 30, 31);
+  };
+  Vec ab = halves(a, b), cd = halves(c, d);
+  Vec q = __builtin_shufflevector(ab, cd, 0, 1, 2, 3, 8, 9, 10, 11, 16, 17, 18, 19, 24, 25, 26, 27) +
+          __builtin_shufflevector(ab, cd, 4, 5, 6, 7, 12, 13, 14, 15, 20, 21, 22, 23, 28, 29, 30, 31);
+  Vec r = q + HAM_IN_QUARTERS(q, q, 2, 3, 2, 3);
+  Vec s = r + HAM_IN_QUARTERS(r, r, 1, 1, 1, 1);
+  return __builtin_shufflevector(s, s, 0, 4, 8, 12);
+#else
+  return Vec4{sum(a), sum(b), sum(c), sum(d)};
+#endif
 }
 
 template <int Quarter>

@@ -5,19 +5,28 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Mapping, Sequence
 from ctypes import c_int64, c_void_p
+from functools import lru_cache
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from ham.core.errors import InputError
+from ham.ops.forms import constant
 from ham.ops.native.checks import Shapes, check, pointer
 from ham.ops.native.library import buffer, loaded, structures
 
 
-def expected_parameters(kind: str, call: Any) -> Shapes:
+@constant
+def expected_parameters(kind: str, **widths: int) -> Shapes:
     """Names and shapes of a call's parameters, in the order in which the engine takes them."""
+    return _asked(kind, *widths.items())
+
+
+@lru_cache(maxsize=256)
+def _asked(kind: str, *widths: tuple[str, int]) -> Shapes:
     ask = getattr(loaded(), f"ham_{kind}_parameters")
+    call = getattr(structures(), f"Ham{kind.capitalize()}")(**dict(widths))
     many = ask(ctypes.byref(call), None, c_int64(0))
     found = (structures().HamParameter * many)()
     ask(ctypes.byref(call), found, c_int64(many))

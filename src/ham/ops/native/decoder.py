@@ -8,7 +8,6 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Mapping, Sequence
 from ctypes import c_int64
-from functools import lru_cache
 from typing import Any, NamedTuple
 
 import torch
@@ -53,20 +52,7 @@ class Widths(NamedTuple):
     @property
     def parameters(self) -> Shapes:
         """Names and shapes of its parameters, in the order in which the engine takes them."""
-        return _parameters(*self)
-
-
-@torch.compiler.assume_constant_result
-def _parameters(bits: int, cells: int, item: int, width: int) -> Shapes:
-    """Names and shapes of its parameters, in the order in which the engine takes them."""
-    return _asked(bits, cells, item, width)
-
-
-@lru_cache(maxsize=64)
-def _asked(bits: int, cells: int, item: int, width: int) -> Shapes:
-    items = 1 if width else 0
-    call = structures().HamDecoder(bits=bits, cells=cells, items=items, item=item, width=width)
-    return expected_parameters("decoder", call)
+        return expected_parameters("decoder", items=1 if self.width else 0, **self._asdict())
 
 
 def decode(

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import lru_cache
 from math import inf, isfinite
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-import torch
 from torch import Tensor
 
 from ham.core.errors import InputError
 from ham.ops.native.calls import expected_parameters, in_order, matrix
 from ham.ops.native.checks import Shapes, check_parameters
-from ham.ops.native.library import structures
 
 JOINS = ("rectified", "normalised", "highway")
 """In the order of HamJoin."""
@@ -56,23 +53,11 @@ class Sizes(NamedTuple):
     @property
     def parameters(self) -> Shapes:
         """Names and shapes of all parameters, in the order in which the engine takes them."""
-        return _parameters(*self)
+        join = JOINS.index("highway") if self.highway else 0
+        return expected_parameters("episode", leaves=1, join=join, **self.fields)
 
     def in_order(self, parameters: Mapping[str, Tensor]) -> list[Tensor]:
         return in_order(parameters, self.parameters, "LSTM+HAM" if self.has_lstm else "raw HAM")
-
-
-@torch.compiler.assume_constant_result
-def _parameters(*sizes: Any) -> Shapes:
-    """Names and shapes of its parameters, in the order in which the engine takes them."""
-    return _asked(*sizes)
-
-
-@lru_cache(maxsize=256)
-def _asked(*sizes: Any) -> Shapes:
-    of = Sizes(*sizes)
-    join = JOINS.index("highway") if of.highway else 0
-    return expected_parameters("episode", structures().HamEpisode(leaves=1, join=join, **of.fields))
 
 
 def check_bounds(highway: bool, join: str, top: float, grid: int, cell_bound: float) -> None:

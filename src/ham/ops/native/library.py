@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from ham.ops import quick
+from ham.ops.forms import constant
 from ham.ops.native import compiler, prebuilt
 from ham.ops.native.structures import Structures
 
@@ -52,7 +53,7 @@ def available() -> bool:
     return not why_not()
 
 
-@torch.compiler.assume_constant_result
+@constant
 def why_not() -> str:
     """One line on why the engine cannot be had, empty where it can."""
     if _engine is not None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Mapping, Sequence
 from ctypes import c_int64
-from functools import lru_cache
 from typing import Any, NamedTuple
 
 import torch
@@ -26,7 +25,6 @@ from ham.ops.native.calls import (
     sizes_of,
 )
 from ham.ops.native.checks import (
-    Shapes,
     check,
     check_dimensions,
     check_finite,
@@ -50,7 +48,7 @@ def read(parameters: Mapping[str, Tensor], rows: Tensor, lengths: Tensor) -> tup
     rows = data("rows", rows)
     cells = matrix(parameters, "weight_hh_l0")[1]
     directions = 2 if "weight_hh_l0_reverse" in parameters else 1
-    shapes = reader_parameters(rows.shape[2], cells, directions)
+    shapes = expected_parameters("reader", features=rows.shape[2], cells=cells, directions=directions)
     given = in_order(parameters, shapes, "an LSTM")
     check_parameters(given, shapes)
     check("lengths", lengths, (len(rows),), torch.int64)
@@ -58,18 +56,6 @@ def read(parameters: Mapping[str, Tensor], rows: Tensor, lengths: Tensor) -> tup
         given, rows, lengths, cells, directions, needs_tape(*given)
     )
     return tuple(results)
-
-
-@torch.compiler.assume_constant_result
-def reader_parameters(features: int, cells: int, directions: int) -> Shapes:
-    """Names and shapes of its parameters, in the order in which the engine takes them."""
-    return _asked(features, cells, directions)
-
-
-@lru_cache(maxsize=64)
-def _asked(features: int, cells: int, directions: int) -> Shapes:
-    call = structures().HamReader(features=features, cells=cells, directions=directions)
-    return expected_parameters("reader", call)
 
 
 def data(name: str, tensor: Tensor) -> Tensor:

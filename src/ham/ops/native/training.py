@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from ham.core.errors import InputError
 from ham.core.tree import depth_of
 from ham.ops.episode import Stock
+from ham.ops.native.calls import expected_parameters
 from ham.ops.native.checks import (
     LARGEST,
     Shapes,
@@ -34,7 +35,6 @@ from ham.ops.native.decoder import Widths
 from ham.ops.native.episodes import ENTROPIES, check_stock
 from ham.ops.native.layout import JOINS, Sizes, check_bounds
 from ham.ops.native.library import buffer, loaded, structures
-from ham.ops.native.reader import reader_parameters
 from ham.ops.native.structures import TERMS
 
 REWARDS = ("hamming", "log-probability")
@@ -207,6 +207,8 @@ class Gradient:
             check_finite("uniforms", uniforms)
             for part in start or ():
                 check_finite("start", part)
+            if self.sizes.has_lstm:
+                check_runs(self.options.runs, inputs=inputs, lengths=lengths, asked=asked)
             raise RuntimeError("the engine refused a batch for no reason that was found")
         if not isfinite(sum(terms[0].values())):
             check_finite("targets", targets)
@@ -241,11 +243,13 @@ class Gradient:
                 check_places(places, leaves)
         elif places is not None or start is not None:
             raise InputError("places and start are for LSTM+HAM")
-        if self.options.baseline == "leave-one-out" and (self.options.runs < 2 or batch % self.options.runs):
+        runs = self.options.runs
+        if self.options.baseline == "leave-one-out" and (runs < 2 or batch % runs):
             raise InputError(
-                f"leave-one-out needs at least two runs that divide the batch, "
-                f"got {self.options.runs} of {batch}"
+                f"leave-one-out needs at least two runs that divide the batch, got {runs} of {batch}"
             )
+        if sizes.has_lstm and (runs < 1 or batch % runs):
+            raise InputError(f"the batch must be a multiple of the runs of an input, got {batch} and {runs}")
         check_laid_out("inputs", inputs, (batch, slots, sizes.bits))
         check_answers(batch, symbols, sizes.outputs, lengths, asked, targets, counted)
         check_laid_out("uniforms", uniforms, (batch, timesteps, depth_of(leaves)))
@@ -268,7 +272,8 @@ class SequenceSizes(NamedTuple):
 
     @property
     def reader(self) -> Shapes:
-        return reader_parameters(self.features, self.cells, self.directions)
+        widths = {"features": self.features, "cells": self.cells, "directions": self.directions}
+        return expected_parameters("reader", **widths)
 
     @property
     def decoder(self) -> Widths:
@@ -317,6 +322,14 @@ class SequenceGradient:
             check_finite("targets", targets)
             raise RuntimeError("the engine refused a batch for no reason that was found")
         return terms
+
+
+def check_runs(runs: int, **tensors: Tensor) -> None:
+    """Refuse examples that should be runs of one input, whose tree they share, and are not."""
+    for name, tensor in tensors.items():
+        of_inputs = tensor.unflatten(0, (-1, runs))
+        if not torch.equal(of_inputs, of_inputs[:, :1].expand_as(of_inputs)):
+            raise InputError(f"the {runs} runs of an input must be the same, but their {name} differ")
 
 
 def check_answers(
