@@ -29,8 +29,6 @@ HARD: dict[str, Callable[[], Run]] = {
     "queue": hard.queue,
     "priority_queue": hard.priority_queue,
 }
-STARTS: dict[str, Callable[[], Run]] = {"add16": hard.add16}
-"""What another recipe starts from (`Run.init`)."""
 SEQUENCES = ("reverse", "search", "merge", "sort", "add")
 """The tasks of Table 1, which has a column for each baseline."""
 STRUCTURES = ("stack", "queue", "priority_queue")
@@ -55,7 +53,6 @@ def _to_the_letter(task: str) -> Run:
 
 ALL: dict[str, Callable[[], Run]] = {
     **HARD,
-    **STARTS,
     **{
         f"{task}{kind.suffix}": partial(BY_SUFFIX[kind.suffix], task)
         for kind in KINDS.values()

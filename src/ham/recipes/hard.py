@@ -102,44 +102,25 @@ def _ordered(task: str, runs: int) -> Run:
     )
 
 
-_ADDING = replace(_BOUNDED, every=2)
-_VARIED = Options(varied=0.6)
-_EXPLORING = Phase(
-    learning_rate=3.2e-3, learning_rate_decay=0.97, reinforce=2.3, exploration=6e-3, exploration_decay=0.94
-)
-
-
 def add() -> Run:
     """With the paper's questions alone, where each digit lies is learned by heart for each length; hence `varied`.
 
-    It starts from what masters up to 16 leaves. Mastery of the next tree takes much exploration again.
+    A rule for all lengths takes much exploration on each tree anew, and first mastery of the one before it.
     """
     return Run(
         "add",
-        _ADDING,
-        practice=_VARIED,
-        data=Data(runs=4, start=8, threshold=0.03),
+        replace(_SEQUENCES, every=2),
+        practice=Options(varied=0.6),
+        data=Data(runs=4, threshold=0.03),
         objective=replace(_PEERS, discount=0.5, pull=1.2e-4),
-        schedule=Schedule(epochs=70, finish=25, patience=20, restart=True),
-        main=_EXPLORING,
-        end=replace(_ANY_LENGTH, learning_rate_decay=0.93, hard=0.2),
-        init="add16",
-    )
-
-
-def add16() -> Run:
-    """What Add starts from. The usual entropy bonus finds the rule for few digits, but not on to more than 16 leaves.
-
-    Most starts stay where a carry meets two ones: one that does not master 8 leaves soon is given up.
-    """
-    return Run(
-        "add",
-        _ADDING,
-        practice=_VARIED,
-        data=Data(runs=4, start=8, leaves=16, threshold=0.02),
-        objective=replace(_PEERS, discount=0.5, pull=1.2e-4, entropy="negative"),
-        schedule=Schedule(epochs=60, patience=4, trial=8),
-        main=replace(_EXPLORING, exploration=0.028, exploration_decay=0.92),
+        schedule=Schedule(finish=12, patience=20, restart=True),
+        main=Phase(
+            learning_rate=3.2e-3,
+            learning_rate_decay=0.97,
+            reinforce=2.3,
+            exploration=6e-3,
+            exploration_decay=0.94,
+        ),
     )
 
 
