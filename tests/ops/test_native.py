@@ -549,6 +549,6 @@ class TestRefusals:
         with pytest.raises(InputError, match=r"weights must have shape \[201\], got \[221\]"):
             native.attend(tree, torch.zeros(2, 3), torch.rand(2, 2), search)
         with pytest.raises(InputError, match="tree must be contiguous"):
-            native.attend(torch.zeros(5, 8, 2).permute(2, 1, 0), query, torch.rand(2, 2), search)
+            native.attend(torch.empty_strided((2, 8, 5), (1, 2, 16)).zero_(), query, torch.rand(2, 2), search)
         with pytest.raises(InputError, match="uniforms must be finite"):
             native.attend(tree, query, torch.full((2, 2), torch.nan), search)

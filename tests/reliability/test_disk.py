@@ -144,7 +144,7 @@ def as_nobody(*commands: list) -> list[tuple[int, str]]:
         "import io, json, os, sys\n"
         "from contextlib import redirect_stderr, redirect_stdout\n"
         "from ham.cli import main\n"
-        "import ham.cli.train, ham.cli.evaluate, ham.train.loop, ham.runs, ham.cli.terminal, ham.tasks.reverse\n"
+        "import ham.cli.train, ham.cli.evaluate, ham.train.loop, ham.runs, ham.cli.terminal, ham.tasks.reverse, ham.use.evaluate\n"
         "if os.getuid() == 0: os.setgroups([]), os.setgid(65534), os.setuid(65534)\n"
         "results = []\n"
         "for words in json.loads(sys.argv[1]):\n"
