@@ -26,6 +26,7 @@ import ham
 from ham.core.tree import depth_of, path_to
 from ham.models import HAM, State
 from ham.ops import native
+from ham.reproduce.pages import replaced
 from ham.view.drawing import blank, matplotlib
 
 DOCUMENT = Path(__file__).parents[1] / "docs" / "complexity.md"
@@ -220,10 +221,7 @@ def draw(results: list[dict]) -> None:
 
 def rewrite(name: str, table: str) -> None:
     """Put a table between the page's two marks of this name."""
-    start, end = f"<!-- {name} -->\n", f"<!-- /{name} -->"
-    before, rest = DOCUMENT.read_text("utf-8").split(start)
-    _, after = rest.split(end)
-    DOCUMENT.write_text(before + start + table + "\n" + end + after, "utf-8")
+    DOCUMENT.write_text(replaced(DOCUMENT.read_text("utf-8"), name, table), "utf-8")
 
 
 def main() -> None:
