@@ -41,6 +41,9 @@ def test_the_end_phase_starts_at_its_own_rate_and_does_not_explore():
 @pytest.mark.parametrize(
     ("phase", "began", "epochs", "settled", "then"),
     [
+        ("opening", 0, 2, False, "opening"),
+        ("opening", 0, 2, True, "main"),
+        ("opening", 0, 6, True, "finish"),
         ("main", 0, 5, False, "main"),
         ("main", 0, 6, False, "finish"),
         ("main", 0, 3, True, "finish"),

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 COMMAND = "ham train"
 BASELINE = "--objective.baseline"
-COMPONENTS = ("model", "data", "objective", "optimiser", "schedule", "main", "end")
+COMPONENTS = ("model", "data", "objective", "optimiser", "schedule", "opening", "main", "end")
 COMMON = {
     "model.kind", "model.cells", "model.size", "model.hidden",
     "data.batch", "data.batches", "data.leaves",
@@ -77,6 +77,7 @@ class New:
     objective: Objective
     optimiser: Optimiser
     schedule: Schedule
+    opening: Phase
     main: Phase
     end: Phase
     execution: Annotated[Execution, together()]

@@ -105,22 +105,26 @@ def _ordered(task: str, runs: int) -> Run:
 def add() -> Run:
     """With the paper's questions alone, where each digit lies is learned by heart for each length; hence `varied`.
 
-    A rule for all lengths takes much exploration on each tree anew, and first mastery of the one before it.
+    Three phases. The usual −αH masters short sums, or the run begins anew; on longer ones it unlearns them. α/H, from
+    there, opens what is sure and wrong, on each tree anew. The end is for tall trees, first states and carries.
     """
+    pace = Phase(
+        learning_rate=3.2e-3,
+        learning_rate_decay=0.97,
+        reinforce=2.3,
+        exploration=3e-3,
+        exploration_decay=0.94,
+    )
     return Run(
         "add",
-        replace(_SEQUENCES, every=2),
+        replace(_BOUNDED, every=2),
         practice=Options(varied=0.6),
-        data=Data(runs=4, threshold=0.03),
+        data=Data(runs=4, start=8, threshold=0.02),
         objective=replace(_PEERS, discount=0.5, pull=1.2e-4),
-        schedule=Schedule(finish=12, patience=20, restart=True),
-        main=Phase(
-            learning_rate=3.2e-3,
-            learning_rate_decay=0.97,
-            reinforce=2.3,
-            exploration=6e-3,
-            exploration_decay=0.94,
-        ),
+        schedule=Schedule(epochs=105, finish=40, opening=16, patience=20, restart=True, trial=8),
+        opening=replace(pace, exploration=0.028, exploration_decay=0.92, exploration_term="negative"),
+        main=pace,
+        end=replace(_ANY_LENGTH, learning_rate=2.5e-3, learning_rate_decay=0.94, hard=0.4),
     )
 
 

@@ -120,6 +120,7 @@ def _batches(state: State, gradient: Gradient, now: Pace, clock: _Clock, folder:
             leaves=drawn.leaves,
             reinforce=now.reinforce,
             exploration=now.exploration,
+            entropy=now.entropy,
             **drawn.told,
         )
         if not cost.finite:
@@ -251,16 +252,21 @@ def _advance(state: State, plain: Score) -> None:
     progress, schedule, before = state.progress, state.run.schedule, state.conditions
     state.curriculum = state.curriculum.after(plain.error / 100)
     grew = state.curriculum.stage > progress.stage
-    progress.stage = state.curriculum.stage
     progress.epoch += 1
     progress.batch, progress.sums, progress.parts = 0, [0.0] * 4, [0.0] * len(PARTS)
-    settled = state.curriculum.complete and progress.since_better >= schedule.patience
+    if progress.phase == "opening":
+        settled = state.curriculum.longest > schedule.opening
+        if settled:
+            state.curriculum = state.curriculum.back_to(schedule.opening)
+    else:
+        settled = state.curriculum.complete and progress.since_better >= schedule.patience
+    progress.stage = state.curriculum.stage
     phase = phase_after(schedule, progress.phase, progress.phase_began, progress.epoch, settled)
     if phase == "done":
         progress.phase = phase  # all else stays as it is, for who wants it to go on after all
     elif phase != progress.phase or (schedule.restart and grew and phase == "main"):
         state.begin_phase(phase)
-    elif phase == "main" and _failed_its_trial(state):
+    elif phase != "finish" and _failed_its_trial(state):
         state.begin_anew()
     if phase != "done" and state.conditions != before:
         # What is validated on is another thing from here on: errors before do not compare.
