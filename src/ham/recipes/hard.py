@@ -124,7 +124,7 @@ def add() -> Run:
         schedule=Schedule(finish=38, opening=16, patience=20, restart=True, trial=8),
         opening=replace(pace, exploration=0.028, exploration_decay=0.92, exploration_term="negative"),
         main=pace,
-        end=replace(_ANY_LENGTH, learning_rate=2.5e-3, learning_rate_decay=0.94, hard=0.4),
+        end=replace(_ANY_LENGTH, learning_rate=2.5e-3, learning_rate_decay=0.94, hard=0.5),
     )
 
 
