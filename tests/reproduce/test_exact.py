@@ -16,8 +16,16 @@ def test_where_all_are_wrong_longer_ones_are_not_asked():
     baseline = load("reverse-lstm")
     found = list(exact.by_length(baseline, 3, {32: 4, 512: 3, 1024: 2}))
     assert found[-1] == Counted(512, 3, 3)
-    *_, line = exact.length_table({"reverse-lstm": baseline}, 3, {512: 3, 1024: 2}, lambda done: None)
-    assert line == "| reverse-lstm | 3 of 3 |  |"
+    table = exact.length_table({"reverse-lstm": found, "reverse": [Counted(1024, 1, 2)]})
+    assert table[0] == "| leaves | 32 | 512 | 1,024 |"
+    assert table[2].endswith(" | 3 of 3 |  |")
+    assert table[3] == "| reverse |  |  | 1 of 2 |"
+
+
+def test_counts_are_shares_with_an_interval_in_a_plot():
+    point = Counted(4096, 1, 4).percent
+    assert (point.leaves, point.error) == (4096, 25.0)
+    assert 0 < point.low < 25 < point.high < 100
 
 
 def test_families_are_those_of_stress_with_a_star_for_the_practised():

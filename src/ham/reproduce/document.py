@@ -13,10 +13,11 @@ import numpy as np
 from ham import recipes
 from ham.core.files import read_text, write_whole
 from ham.reproduce import exact
+from ham.reproduce.exact import Counted
 from ham.reproduce.pages import EXACT, fingerprint
 from ham.reproduce.publish import FAR, seeds_of
 from ham.reproduce.tables import PAPER, Text, by_length, markdown, recipe_of, shipped_models
-from ham.runs import RunFolder, load
+from ham.runs import RunFolder, Trained, load
 from ham.search.plan import SearchFolder
 from ham.view import plots
 from ham.view.plots import Measured
@@ -37,10 +38,19 @@ def write_document(
     """The tables, every seed, the searches, errors by length and learning curves."""
     pictures = file.parent / "results"
     logs = logs_of(pairs)
+    models = shipped_models()
+    hard = {name: load(models[name]) for _, name in pairs if name in recipes.HARD and name in models}
+    counted: dict[str, list[Counted]] = {}
+    for name, trained in hard.items():
+        counted[name] = list(exact.by_length(trained, seed, exact.ASKED))
+        count(1)
     curves: dict[str, dict[str, list[Measured]]] = {}
     for task, of_task in logs.items():
         for column, folder in of_task.items():
-            curves.setdefault(task, {})[column] = list(by_length(folder.path, seed))
+            points = list(by_length(folder.path, seed))
+            further = counted.get(recipe_of(column, task), ())
+            points += [one.percent for one in further if one.leaves > points[-1].leaves]
+            curves.setdefault(task, {})[column] = points
             count(1)
     soft = [run for name in recipes.names() if (run := recipes.get(name)).model.traits.soft]
     most = max(run.schedule.epochs * run.data.batches for run in soft)
@@ -77,8 +87,10 @@ def write_document(
         "",
         *search_table(),
         "",
-        *_exact(pairs, seed, count),
+        *_exact(hard, counted, seed, count),
         "## Error by length",
+        "",
+        "In percent, with 95% intervals. Beyond 1,024 leaves few are asked (see above), and none where all are wrong.",
         "",
     ]
     for task, by_size in curves.items():
@@ -94,17 +106,20 @@ def write_document(
     write_whole(file, "\n".join(parts).encode())
 
 
-def _exact(pairs: Sequence[tuple[str, str]], seed: int, count: Callable[[int], None]) -> list[str]:
+def _exact(
+    hard: Mapping[str, Trained],
+    counted: Mapping[str, Sequence[Counted]],
+    seed: int,
+    count: Callable[[int], None],
+) -> list[str]:
     """How far HAM's models stay exact, and on which hard cases they err."""
-    models = shipped_models()
-    hard = {name: load(models[name]) for _, name in pairs if name in recipes.HARD and name in models}
     parts = [
         f"## {EXACT}",
         "",
         "Whole sequences wrong of those asked, by the size of the memory; trained on at most 32 rows, in trees that",
         "may be taller. Where all are wrong, longer ones are not asked.",
         "",
-        *exact.length_table(hard, seed, exact.ASKED, count),
+        *exact.length_table(counted),
         "",
         "## Hard cases",
         "",
@@ -128,15 +143,12 @@ def logs_of(pairs: Sequence[tuple[str, str]]) -> dict[str, dict[str, RunFolder]]
 
 
 def length_table(of_task: Mapping[str, list[Measured]]) -> list[str]:
-    sizes = [point.leaves for point in next(iter(of_task.values()))]
-    return [
-        f"| leaves | {' | '.join(map(str, sizes))} |",
-        "|---" * (1 + len(sizes)) + "|",
-        *(
-            f"| {column} | {' | '.join(f'{point.error:.3g}%' for point in points)} |"
-            for column, points in of_task.items()
-        ),
-    ]
+    sizes = sorted({point.leaves for points in of_task.values() for point in points})
+    lines = [f"| leaves | {' | '.join(f'{leaves:,}' for leaves in sizes)} |", "|---" * (1 + len(sizes)) + "|"]
+    for column, points in of_task.items():
+        cells = {point.leaves: f"{point.error:.3g}%" for point in points}
+        lines.append(f"| {column} | {' | '.join(cells.get(leaves, '') for leaves in sizes)} |")
+    return lines
 
 
 def seed_table(pairs: Sequence[tuple[str, str]]) -> list[str]:

@@ -5,13 +5,14 @@ Counts, not percentages: of a zero, how many were asked is all that tells.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from ham.core.rows import Rows
 from ham.runs import Trained
-from ham.train.evaluate import evaluate_at
+from ham.train.evaluate import evaluate_at, wilson
 from ham.use.stress import SIZES, stress
+from ham.view.plots import Measured
 
 ASKED = {32: 10_000, 128: 10_000, 1024: 500, 4096: 100, 16_384: 20, 131_072: 8}
 """Leaves, and how many sequences are asked there."""
@@ -29,6 +30,11 @@ class Counted(NamedTuple):
     def text(self) -> str:
         return f"{self.wrong:,} of {self.asked:,}"
 
+    @property
+    def percent(self) -> Measured:
+        """The share of them, for a plot."""
+        return Measured(self.leaves, 100 * self.wrong / self.asked, *wilson(self.wrong, self.asked))
+
 
 def by_length(trained: Trained, seed: int, asked: Mapping[int, int]) -> Iterator[Counted]:
     """Wrong sequences by the size of the memory; where all are wrong, longer ones need no look."""
@@ -39,18 +45,13 @@ def by_length(trained: Trained, seed: int, asked: Mapping[int, int]) -> Iterator
             return
 
 
-def length_table(
-    models: Mapping[str, Trained], seed: int, asked: Mapping[int, int], count: Callable[[int], None]
-) -> list[str]:
+def length_table(found: Mapping[str, Sequence[Counted]]) -> list[str]:
     """By model and size, as Markdown."""
-    lines = [
-        f"| leaves | {' | '.join(f'{leaves:,}' for leaves in asked)} |",
-        "|---" * (1 + len(asked)) + "|",
-    ]
-    for name, trained in models.items():
-        cells = {found.leaves: found.text() for found in by_length(trained, seed, asked)}
-        lines.append(f"| {name} | {' | '.join(cells.get(leaves, '') for leaves in asked)} |")
-        count(1)
+    sizes = sorted({one.leaves for counts in found.values() for one in counts})
+    lines = [f"| leaves | {' | '.join(f'{leaves:,}' for leaves in sizes)} |", "|---" * (1 + len(sizes)) + "|"]
+    for name, counts in found.items():
+        cells = {one.leaves: one.text() for one in counts}
+        lines.append(f"| {name} | {' | '.join(cells.get(leaves, '') for leaves in sizes)} |")
     return lines
 
 
