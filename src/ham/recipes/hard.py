@@ -121,7 +121,7 @@ def add() -> Run:
         practice=Options(varied=0.6),
         data=Data(runs=4, start=8, threshold=0.02),
         objective=replace(_PEERS, discount=0.5, pull=1.2e-4),
-        schedule=Schedule(finish=38, opening=16, patience=20, restart=True, trial=8),
+        schedule=Schedule(epochs=150, finish=38, opening=16, patience=20, restart=True, trial=8),
         opening=replace(pace, exploration=0.028, exploration_decay=0.92, exploration_term="negative"),
         main=pace,
         end=replace(_ANY_LENGTH, learning_rate=2.5e-3, learning_rate_decay=0.94, hard=0.5),
