@@ -55,8 +55,9 @@ class PriorityQueue(Online):
         return source.T
 
     def ranges(self, rng, used):
-        """Few are inside, one leaf each; all around them were popped."""
-        held = int(rng.integers(min(used, 3), endpoint=True))
+        """Few are inside, or as many as can be, one leaf each; all around them were popped."""
+        most = 3 if rng.random() < 0.5 else self.capacity - 1
+        held = int(rng.integers(min(used, most), endpoint=True))
         places = np.sort(rng.choice(used, held, replace=False)).tolist() if held else []
         priorities = rng.choice(self.capacity, held, replace=False).tolist()
         ranges = []
