@@ -152,6 +152,14 @@ def test_a_run_that_fails_its_trial_begins_anew_until_it_passes(tmp_path, every_
     assert result(in_sittings(run, tmp_path / "again")) == result(folder)
 
 
+def test_a_run_that_fails_its_trial_on_a_later_stage_begins_anew_from_the_first(tmp_path, monkeypatch):
+    grow = Curriculum.after
+    monkeypatch.setattr(Curriculum, "after", lambda self, error: grow(self, error=float(self.stage > 0)))
+    run = changed(RUN, {"schedule.epochs": 7, "schedule.trial": 2, "data.leaves": 8})
+    epochs = [epoch for epoch in train(run, begin(tmp_path / "run", run)) if isinstance(epoch, Epoch)]
+    assert [epoch.longest for epoch in epochs] == [2, 4, 4, 4, 2, 4, 4]
+
+
 def test_an_opening_phase_masters_short_inputs_by_its_own_pace(tmp_path, every_batch, monkeypatch):
     grow = Curriculum.after
     monkeypatch.setattr(Curriculum, "after", lambda self, error: grow(self, error=0.0))

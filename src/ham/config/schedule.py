@@ -41,8 +41,8 @@ class Schedule:
     """Begin the main phase again whenever inputs get longer: from the averaged weights, with its first learning rate
     and exploration."""
     trial: int = 0
-    """Epochs in which the first stage of the curriculum must be mastered: a run that has not done so begins anew with
-    other weights, as often as its epochs allow; 0 never does."""
+    """Epochs for each stage of the curriculum but the last, within the first phase: a run that has not mastered as
+    many in time begins anew with other weights, as often as its epochs allow; 0 never does."""
 
     def __post_init__(self) -> None:
         require_in_range(self, "epochs", "patience")

@@ -69,7 +69,7 @@ def write_document(
         "at the paper's figure or below it, on test inputs and on longer ones; wrong sequences at 1,024 leaves stand",
         "in the order of the seeds. The one with the best validation on lengths up to 32 is shipped.",
         "",
-        "A run has at most 100 epochs of 1,000 batches of 64 examples and sizes up to 32, Add's 150, most of which go",
+        "A run has at most 100 epochs of 1,000 batches of 64 examples and sizes up to 32, Add's 200, most of which go",
         "where it begins anew; DHAM, whose batches cost",
         f"Θ(n) times as much, at most {most:,} batches in all. All settle by the same rule: after `patience` epochs on",
         "the last tree without a lower validation error. HAM and DHAM then have an end phase with a lower learning",

@@ -23,7 +23,7 @@ from ham.train.estimators import Estimator
 from ham.train.evaluate import Score, evaluate
 from ham.train.gradient import Cost, Gradient
 from ham.train.practice import PLAIN, Conditions
-from ham.train.schedule import Pace, pace, phase_after
+from ham.train.schedule import Pace, first_phase, pace, phase_after
 from ham.train.state import Progress, State
 
 SECONDS_BETWEEN_STATES = 30.0
@@ -266,7 +266,7 @@ def _advance(state: State, plain: Score) -> None:
         progress.phase = phase  # all else stays as it is, for who wants it to go on after all
     elif phase != progress.phase or (schedule.restart and grew and phase == "main"):
         state.begin_phase(phase)
-    elif phase != "finish" and _failed_its_trial(state):
+    elif phase == first_phase(schedule) and _failed_its_trial(state):
         state.begin_anew()
     if phase != "done" and state.conditions != before:
         # What is validated on is another thing from here on: errors before do not compare.
@@ -274,9 +274,9 @@ def _advance(state: State, plain: Score) -> None:
 
 
 def _failed_its_trial(state: State) -> bool:
-    """Whether the first of several stages was not mastered in as many epochs as it may take."""
+    """Whether fewer stages were mastered than there was time for; the last one has all the time that is left."""
     trial, took = state.run.schedule.trial, state.progress.epoch - state.progress.phase_began
-    return bool(trial) and took >= trial and state.curriculum.stage == 0 and not state.curriculum.complete
+    return bool(trial) and took >= trial * (state.progress.stage + 1) and not state.curriculum.complete
 
 
 __all__ = ["Diverged", "Epoch", "Step", "train"]

@@ -127,7 +127,8 @@ class State:
             int(generator(Purpose.WEIGHTS, self.run.seed, self.progress.epoch).integers(1 << 63))
         )
         self.average = FlatParameters(self.run.model.build(self.task)).weights.clone()
-        self.progress.averaged_steps = 0
+        self.curriculum = curriculum_of(self.run, self.task)
+        self.progress.stage = self.progress.averaged_steps = 0
         self.progress.best = Progress().best
         self.begin_phase(first_phase(self.run.schedule))
 
