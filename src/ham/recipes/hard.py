@@ -123,8 +123,8 @@ def add() -> Run:
         objective=replace(_PEERS, discount=0.5, pull=1.2e-4),
         schedule=Schedule(epochs=200, finish=38, opening=16, patience=20, restart=True, trial=12),
         opening=replace(pace, exploration=0.028, exploration_decay=0.92, exploration_term="negative"),
-        main=replace(pace, tall=0.25, tall_from=32),
-        end=replace(_ANY_LENGTH, learning_rate=2.5e-3, learning_rate_decay=0.94, hard=0.5),
+        main=replace(pace, tall=0.3),
+        end=replace(_ANY_LENGTH, learning_rate=2.5e-3, learning_rate_decay=0.94, hard=0.3),
     )
 
 
