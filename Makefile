@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help setup reproduce test lint types docs notebooks dist wheels bench sanitize lock clean
+.PHONY: help setup reproduce test lint types docs notebooks dist wheels bench sanitize processors lock clean
 
 help:
 	@echo "make reproduce   set up, then print the paper's tables from the shipped models"
@@ -15,6 +15,7 @@ help:
 	@echo "make wheels      the same, and a wheel with a prebuilt engine"
 	@echo "make bench       measure speed against PyTorch, torch.compile and JAX"
 	@echo "make sanitize    run the native engine's tests under the address, UB and thread sanitizers"
+	@echo "make processors  run the tests of single accesses with builds for lesser processors"
 	@echo "make lock        find the hashes of the dependencies anew"
 
 # Everything by its hash; docs/dependencies.md tells how the lists in requirements/ are made.
@@ -43,6 +44,7 @@ test: setup lint types
 	$(BIN)/python -m pytest -n auto --dist loadfile
 	bash tests/ops/sanitize.sh -n auto
 	HAM_SANITIZE=thread bash tests/ops/sanitize.sh
+	bash tests/ops/processors.sh -n auto
 
 lint: setup
 	$(BIN)/ruff check .
@@ -73,6 +75,9 @@ bench: setup
 sanitize: setup
 	bash tests/ops/sanitize.sh
 	HAM_SANITIZE=thread bash tests/ops/sanitize.sh
+
+processors: setup
+	bash tests/ops/processors.sh
 
 # Versions are chosen in constraints.txt; this finds what they depend on and all their hashes.
 COMPILE := build/lock/bin/pip-compile --quiet --generate-hashes --strip-extras --constraint constraints.txt \

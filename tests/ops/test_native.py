@@ -18,7 +18,7 @@ import ham
 from ham.core.errors import InputError
 from ham.core.tree import depth_of
 from ham.models.lstm_ham import LSTMHAM
-from ham.models.memory import HAM, forced
+from ham.models.memory import HAM, State, forced
 from ham.models.raw_ham import RawHAM
 from ham.ops import Episode, native
 from ham.ops.episode import Order, Penalties
@@ -368,7 +368,7 @@ def test_soft_attention_that_is_evaluated_keeps_no_tape():
 def test_single_accesses_match_float64(data):
     """A controller of one's own: a chain of attend and update, some examples idle, some reads extra."""
     torch.manual_seed(data.draw(st.integers(0, 10_000)))
-    leaves, batch = 2 ** data.draw(st.integers(0, 6)), data.draw(st.sampled_from([1, 3, 16, 17, 40]))
+    leaves, batch = 2 ** data.draw(st.integers(0, 6)), data.draw(st.sampled_from([1, 3, 8, 9, 16, 17, 40]))
     features, query, size, hidden = (data.draw(WIDTHS) for _ in range(4))
     memory = HAM(features, query, size, hidden=hidden, depth=data.draw(st.integers(1, 2)))
     x, queries = torch.randn(batch, leaves, features), torch.randn(4, batch, query)
@@ -402,6 +402,36 @@ def test_single_accesses_match_float64(data):
     found, plain = run("native", torch.float32), run("reference", torch.float32)
     right = run("reference", torch.float64)
     assert_as_good(found, plain, right, range(len(right)))
+
+
+@pytest.mark.parametrize(
+    "settings", [{}, {"depth": 1}, {"join": "normalised"}, {"join": "highway", "grid": 4}]
+)
+@pytest.mark.parametrize("few", [1, 5, 8])
+def test_accesses_of_a_few_examples_are_the_same_bits_as_among_many(settings, few):
+    """Up to eight examples run in half as many lanes."""
+    ham.set_backend("native")
+    torch.manual_seed(few)
+    memory = HAM(3, 5, 7, hidden=9, **settings)
+    many, leaves = 12, 16
+    tree = memory.empty(many, leaves).tree.detach() + torch.rand(many, 2 * leaves, 7)
+    queries, ways = torch.randn(3, many, 5), torch.rand(3, many, 4)
+
+    def run(batch):
+        asked = queries[:, :batch].clone().requires_grad_()
+        state, loss, found = State(tree[:batch].clone()), 0, []
+        for step in range(3):
+            read = memory.attend(state, asked[step], uniforms=ways[step, :batch].clone())
+            state = memory.update(state, read, asked[step] * 0.5, active=asked[step, :, 0] > -1)
+            found += [read.leaf, read.turns, read.value, read.turn_logits, read.log_probs]
+            loss = loss + (read.log_probs[:few].sum() + read.value[:few].square().sum())
+        loss = loss + state.tree[:few].square().sum()
+        used = [*memory.search.parameters(), *memory.write.parameters(), *memory.join.parameters()]
+        of_asked, *gradients = torch.autograd.grad(loss, [asked, *used])
+        return [*(of[:few] for of in (*found, state.tree)), of_asked[:, :few], *gradients]
+
+    for alone, among_many in zip(run(few), run(many), strict=True):
+        assert torch.equal(alone, among_many)
 
 
 def test_an_access_touches_one_path_only():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import platform
 import shutil
 import signal
 import subprocess
@@ -90,6 +91,23 @@ def test_no_compiler_is_one_clear_line(small, monkeypatch):
         compiler.build()
     monkeypatch.setenv("CXX", "no-such-compiler")
     with pytest.raises(compiler.BuildError, match="CXX=no-such-compiler was not found"):
+        compiler.build()
+
+
+def test_a_build_for_another_kind_of_processor(small, monkeypatch):
+    here = compiler.build()
+    monkeypatch.setenv("HAM_MARCH", "x86-64")
+    if platform.machine() != "x86_64":
+        pytest.skip("a name of x86-64's")
+    other = compiler.build()
+    assert other.file != here.file
+    assert "-march=x86-64" in other.flags
+    assert "-march=native" not in other.flags
+
+
+def test_an_old_torch_is_one_clear_line(small, monkeypatch):
+    monkeypatch.setattr(compiler.torch, "__version__", "2.12.1+cpu")
+    with pytest.raises(compiler.BuildError, match=r"needs PyTorch 2\.13 or later, and this is 2\.12\.1\+cpu"):
         compiler.build()
 
 

@@ -160,8 +160,9 @@ class TestPrebuilt:
         (folder / prebuilt.name_of("x86-64-v3")).write_bytes(b"an eng")
         assert prebuilt.find() is None
 
-    def test_the_sanitizers_want_a_build_of_their_own(self, monkeypatch):
-        monkeypatch.setenv("HAM_SANITIZE", "1")
+    @pytest.mark.parametrize(("name", "value"), [("HAM_SANITIZE", "1"), ("HAM_MARCH", "x86-64")])
+    def test_who_asks_for_a_build_of_his_own_gets_it(self, monkeypatch, name, value):
+        monkeypatch.setenv(name, value)
         assert prebuilt.find() is None
 
 

@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
+from torch.compiler import is_compiling
 
 from ham.core.errors import InputError
 from ham.core.rows import shortened
@@ -317,8 +318,8 @@ class HAM(nn.Module):
         `active` says who takes part, which matters to the exploration of `SoftHAM` alone.
         """
         greedy = not self.training if greedy is None else greedy
-        if leaf is None and penalties is NO_PENALTIES and not torch.compiler.is_compiling():
-            read = quick.attend(self.search, state, query, uniforms, greedy, Read)
+        if leaf is None and penalties is NO_PENALTIES and not is_compiling():
+            read = quick.attend(self._modules.get("search"), state, query, uniforms, greedy, Read)
             if read is not None:
                 return read
         self._check(state, query)
@@ -342,8 +343,9 @@ class HAM(nn.Module):
         penalties: Penalties = NO_PENALTIES,
     ) -> State:
         """Write to the leaf that was read and rejoin the nodes above it; `active` says who writes."""
-        if penalties is NO_PENALTIES and not torch.compiler.is_compiling():
-            fresh = quick.update(self.write, self.join, state, read, query, active, State)
+        if penalties is NO_PENALTIES and not is_compiling():
+            parts = self._modules
+            fresh = quick.update(parts.get("write"), parts.get("join"), state, read, query, active, State)
             if fresh is not None:
                 return fresh
         self._check(state, query)

@@ -4,7 +4,6 @@
 // Θ(log n) both ways. What backward needs are ordinary saved tensors. A gradient tree is changed in place only if
 // nobody else holds it: autograd's own rule for adding up gradients.
 
-#include <ATen/EmptyTensor.h>
 #include <ATen/Parallel.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/ops/zeros.h>
@@ -56,8 +55,6 @@ void check_finite(const Tensor& tensor, const char* name) {
   HAM_CHECK(bad < 0, name, " must be finite, got ", tensor.const_data_ptr<float>()[bad], " at flat index ", bad);
 }
 
-Tensor of_type(at::IntArrayRef shape, at::ScalarType type) { return at::detail::empty_cpu(shape, type); }
-
 Tensor buffer_beside(const Tensor&, int64_t floats) { return buffer({floats}); }
 
 // A negated view, say, is contiguous and yet not what its memory holds.
@@ -100,6 +97,9 @@ struct Call {
     sizes = sizes_of(access);
   }
 
+  // Forward and backward must agree on it, however many take part.
+  bool is_small() const { return batch <= 8; }
+
   // For all of the batch, however few take part: a shape should not depend on values.
   std::array<int64_t, 2> tape_shape(bool taped) const {
     return {taped ? (batch + sizes.lanes - 1) / sizes.lanes : 0, sizes.tape};
@@ -114,7 +114,7 @@ struct Call {
     Tensor tape = buffer(shape), scratch = scratch_of_thread(sizes.forward);
     access.tape = taped ? tape.mutable_data_ptr<float>() : nullptr;
     access.scratch = scratch.mutable_data_ptr<float>();
-    if (access.count) run_forward(access);
+    if (access.count) (is_small() ? of_eight::run_forward : run_forward)(access);
     return tape;
   }
 
@@ -123,7 +123,7 @@ struct Call {
     Tensor tape = aligned(dense(saved)), weights = dense(saved_weights);
     check(tape, tape_shape(true), "what was saved for backward");
     check(weights, {sizes.weights}, "weights");
-    Tensor scratch = scratch_of_thread(sizes.backward), d_query = of_type({batch, access.query}, at::kFloat);
+    Tensor scratch = scratch_of_thread(sizes.backward), d_query = result({batch, access.query}, at::kFloat);
     access.adds_weights = d_weights.defined();
     if (d_weights.defined())
       check(d_weights, {sizes.weights}, "the weights' gradient");
@@ -137,7 +137,8 @@ struct Call {
     access.d_queries = d_query.mutable_data_ptr<float>();
     access.d_weights = d_weights.mutable_data_ptr<float>();
     if (access.count) {
-      HAM_CHECK(run_backward(access), "what was saved for backward has been changed");
+      bool done = (is_small() ? of_eight::run_backward : run_backward)(access);
+      HAM_CHECK(done, "what was saved for backward has been changed");
     } else if (!access.adds_weights) {
       d_weights.zero_();
     }
@@ -158,9 +159,9 @@ TapedReading attend_forward(const Tensor& tree, const Tensor& query, const Tenso
   check(queries, {batch, access.query}, "query");
   check(thresholds, {batch, levels}, "uniforms");
   check_finite(thresholds, "uniforms");
-  Tensor logits = of_type({batch, levels}, at::kFloat), log_probs = of_type({batch, levels}, at::kFloat);
-  Tensor turns = of_type({batch, levels}, at::kBool), leaf = of_type({batch}, at::kLong);
-  Tensor value = of_type({batch, access.width}, at::kFloat);
+  Tensor logits = result({batch, levels}, at::kFloat), log_probs = result({batch, levels}, at::kFloat);
+  Tensor turns = result({batch, levels}, at::kBool), leaf = result({batch}, at::kLong);
+  Tensor value = result({batch, access.width}, at::kFloat);
   access.tree = const_cast<float*>(tree.const_data_ptr<float>());
   access.queries = queries.const_data_ptr<float>();
   access.uniforms = thresholds.const_data_ptr<float>();
@@ -283,7 +284,7 @@ std::tuple<Tensor, Tensor> pack_forward(TensorList tensors, bool attends, bool h
     check(held.back(), shapes[i], shapes[i].size() == 2 ? "a weight" : "a bias");
     starts.push_back(held.back().const_data_ptr<float>());
   }
-  Tensor weights = of_type({call.sizes.weights}, at::kFloat), transposed = of_type({call.sizes.transposed}, at::kFloat);
+  Tensor weights = result({call.sizes.weights}, at::kFloat), transposed = result({call.sizes.transposed}, at::kFloat);
   pack(call.access, starts.data(), weights.mutable_data_ptr<float>(), transposed.mutable_data_ptr<float>());
   return {weights, transposed};
 }
@@ -293,7 +294,7 @@ Tensor pack_backward(const Tensor& gradient, bool attends, bool highway, int64_t
                      int64_t hidden) {
   Networks networks{attends, highway, inputs, outputs, hidden};
   Call call = networks.call();
-  Tensor d_weights = dense(gradient), flat = of_type({call.sizes.weights}, at::kFloat);
+  Tensor d_weights = dense(gradient), flat = result({call.sizes.weights}, at::kFloat);
   check(d_weights, {call.sizes.weights}, "the weights' gradient");
   std::vector<float*> starts;
   float* start = flat.mutable_data_ptr<float>();
@@ -392,15 +393,6 @@ Tensor updated(Tensor& tree, const Tensor& leaf, const Tensor& query, const std:
   return run.call(tree, leaf, query, active, weights, transposed, hidden, form, top, grid, taped);
 }
 
-// PyTorch counts who holds a node inside of it; versions before had a pointer that counts.
-template <class Made>
-auto make_node() {
-  if constexpr (std::is_same_v<decltype(torch::autograd::Edge::function), std::shared_ptr<Node>>)
-    return std::shared_ptr<Made>(new Made, [](auto* node) { deleteNode(node); });
-  else
-    return c10::make_intrusive<Made>();
-}
-
 // An access in autograd's graph: what its gradient needs. The tree goes through, so accesses form one chain, and one
 // gradient tree goes back along it. So do the gradients of the weights of either kind of access: every access adds
 // its own, and the first one of the chain gives them to whoever packed the weights.
@@ -438,7 +430,12 @@ struct AccessNode : Node {
   // The tree and what else was computed belong to this access from now on.
   template <class Self>
   static void leave(const Self& node, const Tensor& tree, std::initializer_list<Tensor> results) {
-    torch::autograd::rebase_history(tree, node);
+    node->input_metadata_.reserve(kLogits + results.size());
+    const auto* meta = torch::autograd::impl::get_autograd_meta(tree);
+    if (meta && (!meta->hooks_.empty() || meta->cpp_hooks_list_ || meta->retains_grad_))
+      torch::autograd::rebase_history(tree, node);
+    else  // the same for what is no view; to have Python forget hooks takes long, even if there are none
+      torch::autograd::set_history(tree, node);
     for (const Tensor& weights : node->passing)
       weights.defined() ? node->add_input_metadata(weights) : node->add_input_metadata(Node::undefined_input());
     for (const Tensor& result : results) torch::autograd::set_history(result, node);
@@ -528,7 +525,7 @@ Reading attend_untaped(Tensor& tree, const Tensor& query, const Tensor& uniforms
 Reading attend(Tensor& tree, const Tensor& query, const Tensor& uniforms, const Tensor& weights,
                const Tensor& transposed, int64_t hidden) {
   if (!needs_gradient(tree, query, weights)) return attend_untaped(tree, query, uniforms, weights, transposed, hidden);
-  auto node = make_node<AttendNode>();
+  auto node = c10::make_intrusive<AttendNode>();
   node->enter(Kind::attend, tree, query, weights, hidden);
   auto [logits, turns, leaf, value, log_probs, tape] =
       attended(tree, query, uniforms, weights, transposed, hidden, true);
@@ -554,7 +551,7 @@ void update(Tensor& tree, const Tensor& leaf, const Tensor& query, const std::op
             double grid) {
   if (!needs_gradient(tree, query, weights))
     return update_untaped(tree, leaf, query, active, weights, transposed, hidden, join, top, grid);
-  auto node = make_node<UpdateNode>();
+  auto node = c10::make_intrusive<UpdateNode>();
   node->enter(Kind::update, tree, query, weights, hidden);
   node->join = {join, top, grid};
   torch::autograd::increment_version(tree);

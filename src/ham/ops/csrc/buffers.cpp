@@ -3,6 +3,7 @@
 #include <ATen/EmptyTensor.h>
 #include <ATen/ops/from_blob.h>
 #include <c10/core/Allocator.h>
+#include <c10/core/CPUAllocator.h>
 #include <c10/core/impl/alloc_cpu.h>
 #include <c10/util/accumulate.h>
 
@@ -17,7 +18,6 @@
 namespace ham {
 namespace {
 
-constexpr int64_t kTiny = 1 << 10;    // up to here, torch's own allocator is as good
 constexpr int64_t kSmall = 1 << 15;   // up to here, blocks
 constexpr int64_t kLarge = 1 << 26;   // a very large one is for a very large memory: worth giving back
 constexpr int64_t kScratch = 1 << 18;  // a thread keeps no more
@@ -64,12 +64,13 @@ Pool& pool() {
   return *pool;
 }
 
-// Small buffers, of which every access of a graph has some: what malloc does to find one of tens of kilobytes, and to
-// join it with its neighbours again, takes as long as the access. Free ones by their size. Never destroyed either.
+// Small buffers, of which every access of a graph has some: what malloc does to find an aligned one, and to join it with
+// its neighbours again, takes as long as the access. Free ones by their size. Never destroyed either.
 class Blocks final : public c10::Allocator {
  public:
   c10::DataPtr allocate(size_t bytes) override {
     size_t steps = (bytes + kStep - 1) / kStep;
+    if (steps >= free_.size()) return c10::GetDefaultCPUAllocator()->allocate(bytes);  // large, or resized
     void* start = take(steps);
     if (!start) {
       start = c10::alloc_cpu(kHeader + steps * kStep);
@@ -93,7 +94,7 @@ class Blocks final : public c10::Allocator {
   }
 
  private:
-  static constexpr size_t kStep = 1024, kHeader = 64, kMost = size_t{64} << 20;
+  static constexpr size_t kStep = 256, kHeader = 64, kMost = size_t{64} << 20;
 
   void* take(size_t steps) {
     std::lock_guard<std::mutex> lock(mutex_);
@@ -130,6 +131,12 @@ constexpr bool kReuse = true;
 
 }  // namespace
 
+at::Tensor result(at::IntArrayRef shape, at::ScalarType type) {
+  constexpr c10::DispatchKeySet kOnCpu(c10::DispatchKey::CPU);
+  if (fill || !kReuse) return at::detail::empty_cpu(shape, type);
+  return at::detail::empty_generic(shape, &Blocks::all(), kOnCpu, type, std::nullopt);
+}
+
 at::Tensor buffer(at::IntArrayRef shape) {
   int64_t floats = c10::multiply_integers(shape);
   if (fill) {
@@ -137,11 +144,8 @@ at::Tensor buffer(at::IntArrayRef shape) {
     std::fill_n(memory.mutable_data_ptr<float>(), floats, std::numeric_limits<float>::quiet_NaN());
     return memory;
   }
-  if (floats <= kTiny || floats > kLarge || (floats <= kSmall && !kReuse)) return fresh(shape);
-  if (floats <= kSmall) {
-    constexpr c10::DispatchKeySet kOnCpu(c10::DispatchKey::CPU);
-    return at::detail::empty_generic(shape, &Blocks::all(), kOnCpu, at::kFloat, std::nullopt);
-  }
+  if (floats > kLarge) return fresh(shape);
+  if (floats <= kSmall) return result(shape, at::kFloat);
   at::Tensor memory = pool().take(floats);
   if (!memory.defined()) {
     // Durations differ from batch to batch; some room to spare serves the next one too.

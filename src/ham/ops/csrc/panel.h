@@ -46,7 +46,7 @@ enum class Finish { none, relu, where_positive };
 // A tile's accumulators stay in registers: 6 outputs x 2 vectors is 12 of AVX2's 16.
 constexpr int kTile = kVectors == 1 ? 12 : kVectors == 2 ? 6 : 3;
 // Where there are registers for it, most outputs go by larger tiles, each of which passes once over the inputs.
-constexpr int kLargeTile = kVectors == 1 ? 20 : 0;
+constexpr int kLargeTile = kVectors == 1 && kRegisters == 32 ? 20 : 0;
 
 template <int M, Start start, Finish finish>
 HAM_INLINE void product_tile(float* y, const float* a, int64_t a_stride, const float* x,
@@ -124,7 +124,7 @@ HAM_INLINE void dot_product(float* y, const float* a, const float* x, int64_t de
 }
 
 // A tile's columns: 6 x 4 sums are 24 of AVX-512's 32 registers, 6 x 2 are 12 of AVX2's 16.
-constexpr int kColumns = kVectors == 1 ? 4 : 2;
+constexpr int kColumns = kVectors == 1 && kRegisters == 32 ? 4 : 2;
 
 template <int Rows, int Columns>
 HAM_INLINE void outer_tile(float* gradient, int64_t row_stride, const float* dy, int64_t dy_stride,
@@ -210,7 +210,7 @@ inline void add_lane_sums(float* gradient, const float* dy, int64_t dy_stride, i
   while (r < rows) of_rows(std::integral_constant<int, 1>());
 }
 
-#if defined(__AVX512F__)
+#if HAM_WIDTH == 16
 // Eight features of every fourth lane: in quarters, the first four and the last four of them.
 HAM_INLINE void take_eight(Vec& low, Vec& high, const float* const* rows, int64_t f) {
   auto two = [&](int lane) {
@@ -240,7 +240,7 @@ HAM_INLINE void put_eight(float* const* rows, int64_t f, Vec low, Vec high) {
 // Rows of the tree are contiguous per lane; a panel is made of kLanes of them, transposed.
 inline void gather(float* panel, const float* const* rows, int64_t features) {
   int64_t f = 0;
-#if defined(__AVX512F__)
+#if HAM_WIDTH == 16
   for (; f + 8 <= features; f += 8) {
     Vec low[4], high[4];
     for (int j = 0; j < 4; ++j) take_eight(low[j], high[j], rows + j, f);
@@ -281,7 +281,7 @@ HAM_INLINE void put_quarter(float* const* lanes, int64_t f, Vec a, Vec b, Vec c,
 template <bool add>
 void scatter(float* const* rows, const float* panel, int64_t features) {
   int64_t f = 0;
-#if defined(__AVX512F__)
+#if HAM_WIDTH == 16
   for (; f + 8 <= features; f += 8) {
     Vec low[4], high[4];
     for (int j = 0; j < 4; ++j) {

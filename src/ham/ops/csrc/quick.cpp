@@ -4,7 +4,6 @@
 // are usual that were looked over before (`know`) and are what they were then.
 
 #include <ATen/CPUGeneratorImpl.h>
-#include <ATen/EmptyTensor.h>
 #include <ATen/PythonTorchFunctionTLS.h>
 #include <ATen/autocast_mode.h>
 #include <ATen/core/DistributionsHelper.h>
@@ -19,6 +18,7 @@
 #include <string_view>
 
 #include "access.h"
+#include "buffers.h"
 #include "python.h"
 
 namespace ham {
@@ -172,7 +172,7 @@ bool is_usual_here() {
 }
 
 Tensor uniforms_for(int64_t batch, int64_t levels, bool greedy) {
-  Tensor uniforms = at::detail::empty_cpu({batch, levels}, at::kFloat);
+  Tensor uniforms = result({batch, levels}, at::kFloat);
   float* numbers = uniforms.mutable_data_ptr<float>();
   if (greedy) {
     std::fill_n(numbers, batch * levels, 0.5f);

@@ -64,4 +64,10 @@ void run_forward(const Access&);
 // False, and nothing done, if the tape is not one that forward wrote.
 bool run_backward(const Access&);
 
+// Likewise, for at most eight examples: the same numbers, and half the work and memory.
+namespace of_eight {
+void run_forward(const Access&);
+bool run_backward(const Access&);
+}  // namespace of_eight
+
 }  // namespace ham

@@ -14,17 +14,26 @@
 
 namespace ham {
 
-#if defined(__AVX512F__)
-constexpr int kWidth = 16;
-#elif defined(__AVX__)
-constexpr int kWidth = 8;
-#else
-constexpr int kWidth = 4;
+// Sixteen lanes are one cache line: a feature of a panel is exactly one line. Who has few examples asks for eight.
+#if !defined(HAM_LANES)
+#define HAM_LANES 16
 #endif
 
-// Sixteen lanes are one cache line: a feature of a panel is always exactly one line.
-constexpr int kLanes = 16;
+#if defined(__AVX512F__) && HAM_LANES == 16
+#define HAM_WIDTH 16
+#elif defined(__AVX__)
+#define HAM_WIDTH 8
+#else
+#define HAM_WIDTH 4
+#endif
+
+constexpr int kLanes = HAM_LANES, kWidth = HAM_WIDTH;
 constexpr int kVectors = kLanes / kWidth;
+#if HAM_WIDTH == 16 || defined(__AVX512VL__)
+constexpr int kRegisters = 32;
+#else
+constexpr int kRegisters = 16;
+#endif
 
 using Vec = float __attribute__((vector_size(kWidth * 4)));
 using Bits = int32_t __attribute__((vector_size(kWidth * 4)));
@@ -55,7 +64,7 @@ HAM_INLINE void keep_in_register(Vec& v) {
 // here and not there, and an example's bits would depend on the code that computed them.
 #if defined(__FMA__)
 HAM_INLINE Vec multiply_add(Vec a, Vec b, Vec c) {
-#if defined(__AVX512F__)
+#if HAM_WIDTH == 16
   return _mm512_fmadd_ps(a, b, c);
 #else
   return _mm256_fmadd_ps(a, b, c);
@@ -86,19 +95,24 @@ HAM_INLINE Vec root(Vec x) {
 }
 HAM_INLINE Vec where_positive(Vec gate, Vec x) { return gate > 0.f ? x : Vec{}; }
 
-HAM_INLINE float sum(Vec v) {
-#if defined(__AVX512F__)
+// Half by half, down to four sums.
+HAM_INLINE Vec4 four_sums(Vec v) {
+#if HAM_WIDTH == 16
   using Half = float __attribute__((vector_size(32)));
   Half lo, hi;
   std::memcpy(&lo, &v, 32);
   std::memcpy(&hi, reinterpret_cast<const char*>(&v) + 32, 32);
   Half w = lo + hi;
-  Vec4 q = __builtin_shufflevector(w, w, 0, 1, 2, 3) + __builtin_shufflevector(w, w, 4, 5, 6, 7);
-#elif defined(__AVX__)
-  Vec4 q = __builtin_shufflevector(v, v, 0, 1, 2, 3) + __builtin_shufflevector(v, v, 4, 5, 6, 7);
+  return __builtin_shufflevector(w, w, 0, 1, 2, 3) + __builtin_shufflevector(w, w, 4, 5, 6, 7);
+#elif HAM_WIDTH == 8
+  return __builtin_shufflevector(v, v, 0, 1, 2, 3) + __builtin_shufflevector(v, v, 4, 5, 6, 7);
 #else
-  Vec4 q = v;
+  return v;
 #endif
+}
+
+HAM_INLINE float sum(Vec v) {
+  Vec4 q = four_sums(v);
   Vec4 r = q + __builtin_shufflevector(q, q, 2, 3, 2, 3);
   return r[0] + r[1];
 }
@@ -146,7 +160,7 @@ HAM_INLINE Vec tanh(Vec x) {
 
 // Four rows of four features, for kWidth lanes at a time: each 128-bit quarter of a
 // vector is transposed on its own, which needs no shuffle across quarters.
-#if defined(__AVX512F__)
+#if HAM_WIDTH == 16
 using Vec8 = float __attribute__((vector_size(32)));
 using LooseVec8 = float __attribute__((vector_size(32), aligned(4), may_alias));
 HAM_INLINE Vec8 load8(const float* p) { return *reinterpret_cast<const LooseVec8*>(p); }
@@ -160,7 +174,7 @@ HAM_INLINE Vec join_quarters(const float* const* rows, int64_t f) {
   __builtin_shufflevector(a, b, i, j, k, l, i + 4, j + 4, k + 4, l + 4, i + 8, j + 8, k + 8, \
                           l + 8, i + 12, j + 12, k + 12, l + 12)
 constexpr int kOther = 16;
-#elif defined(__AVX__)
+#elif HAM_WIDTH == 8
 HAM_INLINE Vec join_quarters(const float* const* rows, int64_t f) {
   return __builtin_shufflevector(load4(rows[0] + f), load4(rows[4] + f), 0, 1, 2, 3, 4, 5, 6, 7);
 }
@@ -186,7 +200,7 @@ HAM_INLINE void transpose_quarters(Vec& a, Vec& b, Vec& c, Vec& d) {
 
 // The sums of four vectors, each added up in the order of `sum`.
 HAM_INLINE Vec4 sums(Vec a, Vec b, Vec c, Vec d) {
-#if defined(__AVX512F__)
+#if HAM_WIDTH == 16
   auto halves = [](Vec x, Vec y) {
     return __builtin_shufflevector(x, y, 0, 1, 2, 3, 4, 5, 6, 7, 16, 17, 18, 19, 20, 21, 22, 23) +
            __builtin_shufflevector(x, y, 8, 9, 10, 11, 12, 13, 14, 15, 24, 25, 26, 27, 28, 29, 30, 31);
@@ -198,15 +212,17 @@ HAM_INLINE Vec4 sums(Vec a, Vec b, Vec c, Vec d) {
   Vec s = r + HAM_IN_QUARTERS(r, r, 1, 1, 1, 1);
   return __builtin_shufflevector(s, s, 0, 4, 8, 12);
 #else
-  return Vec4{sum(a), sum(b), sum(c), sum(d)};
+  auto pairs = [](Vec4 x, Vec4 y) {
+    return __builtin_shufflevector(x, y, 0, 1, 4, 5) + __builtin_shufflevector(x, y, 2, 3, 6, 7);
+  };
+  Vec4 ab = pairs(four_sums(a), four_sums(b)), cd = pairs(four_sums(c), four_sums(d));
+  return __builtin_shufflevector(ab, cd, 0, 2, 4, 6) + __builtin_shufflevector(ab, cd, 1, 3, 5, 7);
 #endif
 }
 
 template <int Quarter>
 HAM_INLINE Vec4 quarter(Vec v) {
-#if defined(__AVX512F__)
-  return __builtin_shufflevector(v, v, Quarter * 4, Quarter * 4 + 1, Quarter * 4 + 2, Quarter * 4 + 3);
-#elif defined(__AVX__)
+#if HAM_WIDTH > 4
   return __builtin_shufflevector(v, v, Quarter * 4, Quarter * 4 + 1, Quarter * 4 + 2, Quarter * 4 + 3);
 #else
   return v;

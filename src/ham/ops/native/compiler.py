@@ -2,9 +2,9 @@
 
 The cached file's name is a hash of everything the machine code depends on: sources, compiler,
 flags, CPU and torch's version, since two of the sources speak to torch in its own language.
-`$HAM_CACHE` moves the cache, `$CXX` chooses the compiler, and `$HAM_SANITIZE=1` asks for a build
-with the address and undefined-behaviour sanitizers, `$HAM_SANITIZE=thread` for one with the thread
-sanitizer.
+`$HAM_CACHE` moves the cache, `$CXX` chooses the compiler, `$HAM_MARCH` another kind of processor than
+this one, and `$HAM_SANITIZE=1` asks for a build with the address and undefined-behaviour sanitizers,
+`$HAM_SANITIZE=thread` for one with the thread sanitizer.
 """
 
 from __future__ import annotations
@@ -40,6 +40,8 @@ FLAGS: tuple[str, ...] = (
     *("-O3", "-march=native", "-std=c++17", "-fPIC", "-pthread"),
     *("-ffp-contract=fast", "-fno-math-errno", "-fno-trapping-math"),
 )
+OLDEST_TORCH = (2, 13)
+"""Before, autograd's nodes were held in another way."""
 SPEAKS_TORCH = ("binding.cpp", "buffers.cpp", "quick.cpp")
 """The sources that include torch's headers: no arithmetic in them, so the compiler need not try hard."""
 _TRACEABLE = ("-O1", "-g", "-fno-omit-frame-pointer")
@@ -79,9 +81,15 @@ def build() -> Build:
     """The engine for this machine, from the cache or freshly compiled."""
     if not hasattr(os, "geteuid"):
         raise BuildError("the native engine needs a POSIX system")
+    if tuple(map(int, torch.__version__.split(".")[:2])) < OLDEST_TORCH:
+        oldest = ".".join(map(str, OLDEST_TORCH))
+        raise BuildError(
+            f"the native engine needs PyTorch {oldest} or later, and this is {torch.__version__}"
+        )
     folder, compiler = cache_folder(), find_compiler()
     version = version_of(compiler)
-    flags = FLAGS + SANITIZERS.get(os.environ.get("HAM_SANITIZE", ""), ())
+    flags = flags_for(os.environ.get("HAM_MARCH") or "native")
+    flags += SANITIZERS.get(os.environ.get("HAM_SANITIZE", ""), ())
     file = folder / f"engine-{_key(version, flags)}.so"
     _require_own(folder, file)
     if (seconds := seconds_if_intact(file)) is not None:
@@ -99,6 +107,11 @@ def build() -> Build:
             f"the cache {folder} cannot be used ({error}); set HAM_CACHE to another folder"
         ) from None
     return Build(file, compiler, version, flags, seconds, cached=False)
+
+
+def flags_for(processor: str) -> tuple[str, ...]:
+    """The compiler's flags for a kind of processor, as `-march` calls it."""
+    return tuple(f"-march={processor}" if flag == "-march=native" else flag for flag in FLAGS)
 
 
 def find_compiler() -> str:

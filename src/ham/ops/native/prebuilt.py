@@ -12,7 +12,7 @@ from pathlib import Path
 import torch
 
 from ham.ops.native import compiler
-from ham.ops.native.compiler import FLAGS, Build
+from ham.ops.native.compiler import Build, flags_for
 
 FOLDER = Path(__file__).with_name("prebuilt")
 LEVELS = {
@@ -24,12 +24,12 @@ LEVELS = {
 
 def find() -> Build | None:
     """The engine that came with the package for this PyTorch and a processor like this one, if there is one."""
-    if os.environ.get("HAM_SANITIZE"):
+    if os.environ.get("HAM_SANITIZE") or os.environ.get("HAM_MARCH"):
         return None
     for level in levels_here():
         file = FOLDER / name_of(level)
         if (version := _version_if_intact(file)) is not None:
-            return Build(file, "none: it came with the package", version, _flags(level), 0.0, cached=True)
+            return Build(file, "none: it came with the package", version, flags_for(level), 0.0, cached=True)
     return None
 
 
@@ -41,18 +41,14 @@ def make(folder: Path) -> None:
     for level in LEVELS:
         file = folder / name_of(level)
         # Without symbols for debuggers: a tenth of the size.
-        compiler.compile_to(file, chosen, (*_flags(level), "-s"))
+        compiler.compile_to(file, chosen, (*flags_for(level), "-s"))
         file.with_suffix(".version").write_text(version)
 
 
 def name_of(level: str) -> str:
     """The file of a level's engine: another one for other sources and for another PyTorch."""
     torch_version = torch.__version__.partition("+")[0]  # one release's builds have the same C++ interface
-    return f"engine-{compiler.key_of(_flags(level), torch_version, torch.compiled_with_cxx11_abi())}.so"
-
-
-def _flags(level: str) -> tuple[str, ...]:
-    return tuple(f"-march={level}" if flag == "-march=native" else flag for flag in FLAGS)
+    return f"engine-{compiler.key_of(flags_for(level), torch_version, torch.compiled_with_cxx11_abi())}.so"
 
 
 def levels_here() -> list[str]:
