@@ -87,6 +87,19 @@ def test_ctrl_c_is_honoured_in_the_middle_of_a_long_call():
     assert (process.returncode, complaint) == (130, "ham: interrupted\n")
 
 
+def test_ctrl_c_is_honoured_where_python_drops_exceptions():
+    dropped = BUSY.replace(
+        'print("begun", flush=True)',
+        "import time\n    class Dropped:\n        def __del__(self): print('begun', flush=True); time.sleep(99)\n"
+        "    Dropped(); time.sleep(99)",
+    )
+    process = subprocess.Popen([sys.executable, "-c", dropped], stdout=-1, stderr=-1, text=True)
+    assert process.stdout.readline() == "begun\n"
+    process.send_signal(signal.SIGINT)
+    _, complaint = process.communicate(timeout=60)
+    assert (process.returncode, complaint) == (130, "ham: interrupted\n")
+
+
 def test_what_a_command_does_when_it_noticed_is_not_cut_short():
     slow = BUSY.replace(
         'print("begun", flush=True)',
