@@ -59,6 +59,7 @@ struct BuildTape {
   float* embed_hidden;  // [row][hidden]
   float* embed_made;    // [row][what EMBED made before bounds]
   float* blanks;        // [kind][height][width]: the root of an empty subtree, or of one whose leaves are equal
+  float* blank_pairs;   // [kind][height] two of it as rows of a tree, no panels
   float* root;          // [width]
 
   // A tape keeps a slot for every JOIN, without one a slot per height is enough.
@@ -80,6 +81,7 @@ struct BuildTape {
     embed_hidden = arena.panels(embeds, shape.hidden);
     embed_made = arena.panels(embeds, model.embed_made());
     blanks = arena.panels((shape.levels + 1) * (stock.kinds + 1), shape.width);
+    blank_pairs = arena.take((shape.levels + 1) * (stock.kinds + 1) * 2 * shape.width);
     root = arena.panels(1, shape.width);
   }
 };
@@ -163,6 +165,9 @@ class Build {
           copy_panel(pair(slot) + panel_floats(shape_.width), blank(kind, height - 1), shape_.width);
           join_forward(model_, blank(kind, height), made(slot), hidden(slot), pair(slot));
         }
+        for (int64_t height = 0; height <= shape_.levels; ++height)
+          for (int64_t f = 0; f < 2 * shape_.width; ++f)
+            blank_pair(kind, height)[f] = blank(kind, height)[f % shape_.width * kLanes];
       }
     for (int64_t lane = 0; lane < forest_.active; ++lane)
       std::memset(forest_.tree[lane], 0, sizeof(float) * shape_.width);
@@ -171,11 +176,9 @@ class Build {
 
   // What the children of a node hold that was closed so far.
   void open(int64_t lane, int64_t node) const {
-    int64_t width = shape_.width, height = shape_.levels;
-    for (int64_t above = node; above > 1; above /= 2) --height;
-    const float* value = blank(stock_.kind((node << height) - shape_.leaves), height - 1);
-    float* rows = forest_.children(lane, node);
-    for (int64_t f = 0; f < width; ++f) rows[f] = rows[width + f] = value[f * kLanes];
+    int64_t height = shape_.levels - (63 - __builtin_clzll(static_cast<uint64_t>(node)));
+    int64_t kind = stock_.kind((node << height) - shape_.leaves);
+    std::memcpy(forest_.children(lane, node), blank_pair(kind, height - 1), sizeof(float) * 2 * shape_.width);
   }
 
   // `forest` holds gradient trees here, with track of what is open; root_gradient is the root's (its row is ignored).
@@ -229,6 +232,9 @@ class Build {
     return (kind * (shape_.levels + 1) + height) * panel_floats(shape_.width);
   }
   float* blank(int64_t kind, int64_t height) const { return tape_.blanks + of_kind(kind, height); }
+  float* blank_pair(int64_t kind, int64_t height) const {
+    return tape_.blank_pairs + (kind * (shape_.levels + 1) + height) * 2 * shape_.width;
+  }
   float* d_joined(int64_t slot) const {
     return scratch_.joined + slot * panel_floats(model_.join_outputs());
   }
@@ -279,7 +285,7 @@ class Build {
       for (int64_t lane = 0; lane < forest_.active; ++lane) {
         int64_t first = node << (height - below), count = int64_t{1} << (height - below);
         float* rows = forest_.tree[lane] + first * width;
-        for (int64_t f = 0; f < width; ++f) rows[f] = blank(kind, below)[f * kLanes];
+        std::memcpy(rows, blank_pair(kind, below), sizeof(float) * width);
         for (int64_t done = 1; done < count; done *= 2)  // count is a power of two
           std::memcpy(rows + done * width, rows, sizeof(float) * done * width);
       }
