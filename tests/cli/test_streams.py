@@ -87,13 +87,26 @@ def test_ctrl_c_is_honoured_in_the_middle_of_a_long_call():
     assert (process.returncode, complaint) == (130, "ham: interrupted\n")
 
 
-def test_ctrl_c_is_honoured_where_python_drops_exceptions():
-    dropped = BUSY.replace(
-        'print("begun", flush=True)',
-        "import time\n    class Dropped:\n        def __del__(self): print('begun', flush=True); time.sleep(99)\n"
-        "    Dropped(); time.sleep(99)",
-    )
-    process = subprocess.Popen([sys.executable, "-c", dropped], stdout=-1, stderr=-1, text=True)
+IN_DEL = """
+    import time
+    class Dropped:
+        def __del__(self): print("begun", flush=True); time.sleep(99)
+    Dropped()
+    time.sleep(99)
+"""
+IN_AN_IMPORT = """
+    import time
+    try: import slow
+    except BaseException: pass
+    time.sleep(99)
+"""
+
+
+@pytest.mark.parametrize("doing", [IN_DEL, IN_AN_IMPORT])
+def test_ctrl_c_is_honoured_where_exceptions_are_dropped(doing, tmp_path):
+    (tmp_path / "slow.py").write_text("import time; print('begun', flush=True); time.sleep(99)")
+    words = [sys.executable, "-c", BUSY.replace('    print("begun", flush=True)', doing)]
+    process = subprocess.Popen(words, stdout=-1, stderr=-1, text=True, cwd=tmp_path)
     assert process.stdout.readline() == "begun\n"
     process.send_signal(signal.SIGINT)
     _, complaint = process.communicate(timeout=60)

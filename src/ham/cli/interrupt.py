@@ -9,6 +9,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from types import FrameType
 from typing import Any
 
 SECONDS_TO_NOTICE = 1.0
@@ -20,8 +21,8 @@ def prompt() -> Iterator[None]:
     """Inside, a Ctrl-C that the main thread does not notice in time ends the process.
 
     Python raises `KeyboardInterrupt` only between two of its own steps, and one call of the engine or of
-    PyTorch may take minutes. Where Python drops exceptions, as in `__del__` and in the locks of imports, it would
-    be lost: then it ends the process too.
+    PyTorch may take minutes. Where an exception may be dropped it ends the process too: in `__del__`, and in an
+    import, as PyTorch does without NumPy if importing that fails for any reason.
     """
     main = threading.current_thread() is threading.main_thread()
     if not main or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
@@ -31,8 +32,10 @@ def prompt() -> Iterator[None]:
     writing.setblocking(False)
     noticed = threading.Event()
 
-    def notice(number: int, frame: Any) -> None:
+    def notice(number: int, frame: FrameType | None) -> None:
         noticed.set()
+        if _imports(frame):
+            _leave()
         signal.default_int_handler(number, frame)
 
     def watch() -> None:
@@ -58,6 +61,15 @@ def prompt() -> Iterator[None]:
         signal.signal(signal.SIGINT, signal.default_int_handler)
         signal.set_wakeup_fd(before)
         writing.close()
+
+
+def _imports(frame: FrameType | None) -> bool:
+    """Whether this is done on behalf of an import, before which there is nothing to save."""
+    while frame is not None:
+        if frame.f_code.co_filename.startswith("<frozen importlib"):
+            return True
+        frame = frame.f_back
+    return False
 
 
 def _leave() -> None:
