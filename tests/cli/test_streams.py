@@ -87,6 +87,32 @@ def test_ctrl_c_is_honoured_in_the_middle_of_a_long_call():
     assert (process.returncode, complaint) == (130, "ham: interrupted\n")
 
 
+IN_DEL = """
+    import time
+    class Dropped:
+        def __del__(self): print("begun", flush=True); time.sleep(99)
+    Dropped()
+    time.sleep(99)
+"""
+IN_AN_IMPORT = """
+    import time
+    try: import slow
+    except BaseException: pass
+    time.sleep(99)
+"""
+
+
+@pytest.mark.parametrize("doing", [IN_DEL, IN_AN_IMPORT])
+def test_ctrl_c_is_honoured_where_exceptions_are_dropped(doing, tmp_path):
+    (tmp_path / "slow.py").write_text("import time; print('begun', flush=True); time.sleep(99)")
+    words = [sys.executable, "-c", BUSY.replace('    print("begun", flush=True)', doing)]
+    process = subprocess.Popen(words, stdout=-1, stderr=-1, text=True, cwd=tmp_path)
+    assert process.stdout.readline() == "begun\n"
+    process.send_signal(signal.SIGINT)
+    _, complaint = process.communicate(timeout=60)
+    assert (process.returncode, complaint) == (130, "ham: interrupted\n")
+
+
 def test_what_a_command_does_when_it_noticed_is_not_cut_short():
     slow = BUSY.replace(
         'print("begun", flush=True)',

@@ -59,6 +59,7 @@ struct BuildTape {
   float* embed_hidden;  // [row][hidden]
   float* embed_made;    // [row][what EMBED made before bounds]
   float* blanks;        // [kind][height][width]: the root of an empty subtree, or of one whose leaves are equal
+  float* blank_pairs;   // [kind][height] two of it as rows of a tree, no panels
   float* root;          // [width]
 
   // A tape keeps a slot for every JOIN, without one a slot per height is enough.
@@ -80,6 +81,7 @@ struct BuildTape {
     embed_hidden = arena.panels(embeds, shape.hidden);
     embed_made = arena.panels(embeds, model.embed_made());
     blanks = arena.panels((shape.levels + 1) * (stock.kinds + 1), shape.width);
+    blank_pairs = arena.take((shape.levels + 1) * (stock.kinds + 1) * 2 * shape.width);
     root = arena.panels(1, shape.width);
   }
 };
@@ -149,7 +151,7 @@ class Build {
       : model_(model), shape_(model.shape), forest_(forest), tape_(tape), taped_(taped),
         occupied_(occupied), stock_(stock), inputs_(inputs), lengths_(lengths), runs_(static_cast<float>(runs)) {}
 
-  // Fills the trees of `forest` and tape.root.
+  // Fills the trees of `forest` and tape.root. Where open nodes are kept track of, empty subtrees stay closed.
   void forward() {
     if (has_blanks())
       for (int64_t kind = 0; kind <= stock_.kinds; ++kind) {
@@ -163,13 +165,23 @@ class Build {
           copy_panel(pair(slot) + panel_floats(shape_.width), blank(kind, height - 1), shape_.width);
           join_forward(model_, blank(kind, height), made(slot), hidden(slot), pair(slot));
         }
+        for (int64_t height = 0; height <= shape_.levels; ++height)
+          for (int64_t f = 0; f < 2 * shape_.width; ++f)
+            blank_pair(kind, height)[f] = blank(kind, height)[f % shape_.width * kLanes];
       }
     for (int64_t lane = 0; lane < forest_.active; ++lane)
       std::memset(forest_.tree[lane], 0, sizeof(float) * shape_.width);
     build(1, shape_.levels, tape_.root);
   }
 
-  // `forest` holds gradient trees here; root_gradient is the root's (its row is ignored).
+  // What the children of a node hold that was closed so far.
+  void open(int64_t lane, int64_t node) const {
+    int64_t height = shape_.levels - (63 - __builtin_clzll(static_cast<uint64_t>(node)));
+    int64_t kind = stock_.kind((node << height) - shape_.leaves);
+    std::memcpy(forest_.children(lane, node), blank_pair(kind, height - 1), sizeof(float) * 2 * shape_.width);
+  }
+
+  // `forest` holds gradient trees here, with track of what is open; root_gradient is the root's (its row is ignored).
   void backward(const BuildScratch& scratch, float* root_gradient, float* gradients) {
     scratch_ = scratch;
     int64_t width = shape_.width, joins = BuildTape::slots(shape_, occupied_, stock_, true);
@@ -220,6 +232,9 @@ class Build {
     return (kind * (shape_.levels + 1) + height) * panel_floats(shape_.width);
   }
   float* blank(int64_t kind, int64_t height) const { return tape_.blanks + of_kind(kind, height); }
+  float* blank_pair(int64_t kind, int64_t height) const {
+    return tape_.blank_pairs + (kind * (shape_.levels + 1) + height) * 2 * shape_.width;
+  }
   float* d_joined(int64_t slot) const {
     return scratch_.joined + slot * panel_floats(model_.join_outputs());
   }
@@ -242,13 +257,13 @@ class Build {
   void build(int64_t node, int64_t height, float* value) {
     if (int64_t kind = kind_of(node, height); kind >= 0) {
       copy_panel(value, blank(kind, height), shape_.width);
-      fill_blank(kind, node, height);
-      return;
-    }
-    if (height == 0) {
+      if (!forest_.tracked()) return fill_blank(kind, node, height);
+    } else if (height == 0) {
       embed(first_row(node, 0), value);
     } else {
       int64_t slot = take_slot(height);
+      if (forest_.tracked())
+        for (int64_t lane = 0; lane < forest_.active; ++lane) forest_.opened[lane].open(node);
       build(2 * node, height - 1, pair(slot));
       build(2 * node + 1, height - 1, pair(slot) + panel_floats(shape_.width));
       join_forward(model_, value, made(slot), hidden(slot), pair(slot));
@@ -270,7 +285,7 @@ class Build {
       for (int64_t lane = 0; lane < forest_.active; ++lane) {
         int64_t first = node << (height - below), count = int64_t{1} << (height - below);
         float* rows = forest_.tree[lane] + first * width;
-        for (int64_t f = 0; f < width; ++f) rows[f] = blank(kind, below)[f * kLanes];
+        std::memcpy(rows, blank_pair(kind, below), sizeof(float) * width);
         for (int64_t done = 1; done < count; done *= 2)  // count is a power of two
           std::memcpy(rows + done * width, rows, sizeof(float) * done * width);
       }
@@ -282,7 +297,10 @@ class Build {
     if (int64_t kind = kind_of(node, height); kind >= 0) {
       add_panel(d_blank(kind, height), gradient, width);
       if (height > 0) add_pull(model_, d_blank(kind, height), blank(kind, height), forest_.active, runs_);
-      take_blank(kind, node, height);
+      for (int64_t lane = 0; lane < forest_.active; ++lane) take_blank(kind, node, height, lane);
+      for (int64_t below = height - 1; below >= 1; --below)
+        add_pull(model_, d_blank(kind, below), blank(kind, below), forest_.active,
+                 runs_ * static_cast<float>(int64_t{1} << (height - below)));
     } else if (height == 0) {
       int64_t row = first_row(node, 0), hidden = row * panel_floats(shape_.hidden);
       embed_backward(model_, scratch_.embedded + row * panel_floats(width), scratch_.embed_hidden + hidden,
@@ -296,28 +314,22 @@ class Build {
                     hidden(slot), pair(slot));
       for (int64_t side = 0; side < 2; ++side) {
         float* d_child = d_pair + side * panel_floats(width);
-        gather(scratch_.taken, rows_to_read(forest_, same_node(2 * node + side).of), width);
+        gather(scratch_.taken, opened_rows(forest_, 2 * node + side), width);
         add_panel(d_child, scratch_.taken, width);
         push_down(2 * node + side, height - 1, d_child, pair(slot) + side * panel_floats(width));
       }
     }
   }
 
-  // Adds the gradients of an empty subtree's inner nodes, below its root, height by height.
-  void take_blank(int64_t kind, int64_t node, int64_t height) {
+  // Adds the gradients of an empty subtree's inner nodes below its root, from left to right at every height.
+  void take_blank(int64_t kind, int64_t node, int64_t height, int64_t lane) {
+    if (height < 2 || !forest_.opened[lane].has(node)) return;
     int64_t width = shape_.width;
-    for (int64_t below = height - 1; below >= 1; --below) {
-      int64_t first = node << (height - below), count = int64_t{1} << (height - below);
-      for (int64_t lane = 0; lane < forest_.active; ++lane) {
-        const float* row = forest_.tree[lane] + first * width;
-        float* sums = scratch_.taken;  // side by side, as the rows are
-        for (int64_t f = 0; f < width; ++f) sums[f] = d_blank(kind, below)[f * kLanes + lane];
-        for (int64_t i = 0; i < count; ++i, row += width)
-          for (int64_t f = 0; f < width; ++f) sums[f] += row[f];
-        for (int64_t f = 0; f < width; ++f) d_blank(kind, below)[f * kLanes + lane] = sums[f];
-      }
-      add_pull(model_, d_blank(kind, below), blank(kind, below), forest_.active, runs_ * static_cast<float>(count));
-    }
+    const float* rows = forest_.children(lane, node);
+    float* sums = d_blank(kind, height - 1) + lane;
+    for (int64_t f = 0; f < width; ++f) sums[f * kLanes] = sums[f * kLanes] + rows[f] + rows[width + f];
+    take_blank(kind, 2 * node, height - 1, lane);
+    take_blank(kind, 2 * node + 1, height - 1, lane);
   }
 
   const Model& model_;

@@ -89,13 +89,15 @@ struct HardEpisode : Episode {
 
   struct Forward {
     SpareRows spare;
-    float *trees, *query_half, *logits, *uniforms, *child, *sibling, *output;
+    float *trees, *opened, *query_half, *logits, *uniforms, *child, *sibling, *output;
     Tape untaped;
     one_example::Scratch one;
 
     void lay_out(Arena& arena, const HamEpisode& e, const Model& model) {
       const Shape& shape = model.shape;
-      trees = arena.take(e.tree ? 0 : std::min<int64_t>(e.batch, kLanes) * 2 * e.leaves * e.width);
+      int64_t lanes = e.tree ? 0 : std::min<int64_t>(e.batch, kLanes);
+      trees = arena.take(lanes * 2 * e.leaves * e.width);
+      opened = arena.take(lanes * OpenNodes::floats(e.leaves));
       query_half = arena.panels(1, model.search_width());
       logits = arena.panels(shape.levels, 1);
       uniforms = arena.panels(shape.levels, 1);
@@ -112,7 +114,7 @@ struct HardEpisode : Episode {
 
   struct Backward : ControllerScratch {
     SpareRows spare;
-    float *trees, *root, *d_write, *gradient, *taken, *sibling, *d_pair, *d_node;
+    float *trees, *opened, *root, *d_write, *gradient, *taken, *sibling, *d_pair, *d_node;
     // Rings of gradients at pre-activations: per level of a path, per timestep.
     float *search_first, *search_logit, *join_hidden, *joined;
     float *search_half, *write_hidden, *mix;
@@ -123,7 +125,9 @@ struct HardEpisode : Episode {
       const Shape& shape = model.shape;
       int64_t d = shape.width, q = shape.query, h = shape.hidden, levels = shape.levels;
       ControllerScratch::lay_out(arena, shape);
-      trees = arena.take(std::min<int64_t>(e.batch, kLanes) * 2 * e.leaves * e.width);
+      int64_t lanes = std::min<int64_t>(e.batch, kLanes);
+      trees = arena.take(lanes * 2 * e.leaves * e.width);
+      opened = arena.take(lanes * OpenNodes::floats(e.leaves));
       root = arena.panels(1, d);
       d_write = arena.panels(1, d + q);
       gradient = arena.panels(1, d);
@@ -153,9 +157,9 @@ struct HardEpisode : Episode {
   }
 
   int64_t first_tasks() const { return builders; }
-  // Of all `shared_trees`.
+  // Of all `shared_trees`, and of which of their nodes are open.
   static int64_t shared_floats(const HamEpisode& e) {
-    return (e.batch / e.runs + (e.batch + kLanes - 1) / kLanes) * tree_floats(e);
+    return shared_count(e) * (tree_floats(e) + OpenNodes::floats(e.leaves));
   }
 
   Tape tape(Arena& arena, int64_t task) const { return tape_of<Tape>(arena, task); }
@@ -169,15 +173,19 @@ struct HardEpisode : Episode {
 
  private:
   static int64_t tree_floats(const HamEpisode& e) { return 2 * e.leaves * e.width; }
+  static int64_t shared_count(const HamEpisode& e) { return e.batch / e.runs + (e.batch + kLanes - 1) / kLanes; }
 
   // shared_trees.cpp
   void share_trees();
   void build_shared(int64_t task, const Tape& tape, const Forward& scratch) const;
-  void take_shared(int64_t task, const Forest& forest, float* root) const;
+  void open_shared(int64_t task, const Forest& forest, int64_t lane, int64_t node) const;
   void give_shared(int64_t task, const Forest& forest, const float* root) const;
   void build_shared_backward(int64_t task, const Tape& tape, const Backward& scratch, float* gradients) const;
   int64_t input_of(int64_t task, int64_t lane) const { return ((task - builders) * kLanes + lane) / a.runs; }
   float* shared_tree(int64_t i) const { return a.shared_trees + i * tree_floats(a); }
+  OpenNodes shared_opened(int64_t i) const {
+    return {shared_tree(shared_count(a)) + i * OpenNodes::floats(a.leaves), a.leaves};
+  }
 };
 
 }  // namespace ham

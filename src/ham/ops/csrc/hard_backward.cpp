@@ -35,6 +35,14 @@ void reduce_steps(const HamEpisode& e, const Model& model, const EpisodeChunk& c
                  tape.value(first), stride, updates);
 }
 
+// Makes room for the gradients of the nodes that a chunk comes by, and of their siblings; there are no others.
+void open_paths(const Forest& forest, const EpisodeChunk& chunk, const HardEpisode::Tape& tape) {
+  for (int64_t lane = 0; lane < chunk.lanes; ++lane)
+    for (int64_t t = 0; t < chunk.duration[lane]; ++t)
+      for (int64_t node = tape.leaf_at(t)[lane] / 2; forest.opened[lane].open(node); node /= 2)
+        std::memset(forest.children(lane, node), 0, sizeof(float) * 2 * forest.width);
+}
+
 }  // namespace
 
 void HardEpisode::backward(int64_t task, const Tape& tape, const Backward& scratch, float* gradients) const {
@@ -44,7 +52,8 @@ void HardEpisode::backward(int64_t task, const Tape& tape, const Backward& scrat
   const Shape& shape = model.shape;
   int64_t levels = shape.levels, width = shape.width;
   Forest forest = Forest::of_lanes(Lanes(chunk, scratch.spare), scratch.trees, e.leaves, width);
-  std::memset(scratch.trees, 0, sizeof(float) * chunk.lanes * 2 * e.leaves * width);
+  forest.track(scratch.opened, e.leaves);
+  open_paths(forest, chunk, tape);
   zero_panel(scratch.root, width);
   scratch.start(shape);
   float* root = levels > 0 ? scratch.root : nullptr;
@@ -96,7 +105,7 @@ void HardEpisode::backward(int64_t task, const Tape& tape, const Backward& scrat
   }
 
   forest.active = chunk.lanes;
-  if (levels == 0) gather(scratch.root, rows_to_read(forest, same_node(1).of), width);
+  if (levels == 0) gather(scratch.root, opened_rows(forest, 1), width);
   if (!chunk.builds) return give_shared(task, forest, scratch.root);
   Build(model, forest, tape.build, true, chunk.occupied, chunk.stock, nullptr, chunk.length)
       .backward(scratch.build, scratch.root, gradients);

@@ -76,12 +76,20 @@ void HardEpisode::forward(int64_t task, const Tape& tape, const Forward& scratch
   Lanes lanes(chunk, scratch.spare);
   Forest forest = e.tree ? Forest::of_examples(lanes, e.tree, e.leaves, e.width)
                          : Forest::of_lanes(lanes, scratch.trees, e.leaves, e.width);
-  if (chunk.builds)
-    Build(model, forest, tape.build, tape.taped, chunk.occupied, chunk.stock, inputs_of(e, chunk).row, chunk.length)
-        .forward();
-  else
-    take_shared(task, forest, tape.build.root);
-  if (!tape.taped && chunk.lanes < kFewLanes) {
+  bool one_by_one = !tape.taped && chunk.lanes < kFewLanes;
+  if (!e.tree && !one_by_one) forest.track(scratch.opened, e.leaves);
+  LaneInputs inputs = inputs_of(e, chunk);
+  Build build(model, forest, tape.build, tape.taped, chunk.occupied, chunk.stock, inputs.row, chunk.length);
+  auto open = [&](int64_t lane, int64_t node) {
+    chunk.builds ? build.open(lane, node) : open_shared(task, forest, lane, node);
+  };
+  if (chunk.builds) {
+    build.forward();
+  } else {
+    for (int64_t lane = 0; lane < chunk.lanes; ++lane) open(lane, 0);
+    gather(tape.build.root, rows_to_read(forest, same_node(1).of), e.width);
+  }
+  if (one_by_one) {
     for (int64_t lane = 0; lane < chunk.lanes; ++lane) forward_one(e, model, chunk, forest, lane, scratch);
     clear_rest(e, chunk, levels);
     return;
@@ -96,9 +104,15 @@ void HardEpisode::forward(int64_t task, const Tape& tape, const Forward& scratch
     if (tape.taped && t + 1 < chunk.steps) tape.record(ahead, t + 1, t + 1 < chunk.updates);
     ahead.spread(2 * levels);
 
+    auto at_level = [&](const Nodes& nodes) {
+      ahead();
+      if (!forest.tracked()) return;
+      for (int64_t lane = 0; lane < forest.active; ++lane)
+        if (forest.opened[lane].open(nodes.of[lane])) open(lane, nodes.of[lane]);
+    };
     Descent descent = tape.descent(t);
     attend_forward(model, forest, descent, tape.value(t), scratch.logits, scratch.query_half,
-                   tape.root_before(t), tape.query(t), e.uniforms ? scratch.uniforms : nullptr, ahead);
+                   tape.root_before(t), tape.query(t), e.uniforms ? scratch.uniforms : nullptr, at_level);
     if (e.turn_logits) forest.scatter(e.turn_logits, e.timesteps, t, levels, scratch.logits);
     record_descent(e, forest, t, levels, descent.leaf);
 

@@ -4,6 +4,7 @@
 
 #include "join.h"
 #include "lanes.h"
+#include "opened.h"
 #include "search.h"
 #include "write.h"
 
@@ -14,6 +15,7 @@ constexpr int64_t kLargeTree = 1 << 18;
 // Trees [2 leaves][width] of a chunk's lanes.
 struct Forest : Lanes {
   float* tree[kLanes] = {};
+  OpenNodes opened[kLanes];
   int64_t width;
   bool large;  // beyond what stays in a cache near the core
 
@@ -32,6 +34,15 @@ struct Forest : Lanes {
     for (int64_t lane = 0; lane < lanes.active; ++lane) forest.tree[lane] = trees + lane * 2 * leaves * width;
     return forest;
   }
+  // Keeps track of which nodes are open; none is at first.
+  void track(float* memory, int64_t leaves) {
+    for (int64_t lane = 0; lane < active; ++lane) {
+      opened[lane] = OpenNodes(memory + lane * OpenNodes::floats(leaves), leaves);
+      opened[lane].close_all();
+    }
+  }
+  bool tracked() const { return opened[0].tracked(); }
+  float* children(int64_t lane, int64_t node) const { return tree[lane] + 2 * node * width; }
 };
 
 HAM_INLINE Rows rows_of(const Forest& forest, const int64_t* node, float* otherwise) {
@@ -45,6 +56,16 @@ HAM_INLINE Rows rows_to_read(const Forest& forest, const int64_t* node) {
 }
 HAM_INLINE Rows rows_to_write(const Forest& forest, const int64_t* node) {
   return rows_of(forest, node, forest.spare.trash);
+}
+
+// One node of every tree; zeros where its parent is closed.
+HAM_INLINE Rows opened_rows(const Forest& forest, int64_t node) {
+  Rows rows;
+  for (int lane = 0; lane < kLanes; ++lane)
+    rows.row[lane] = lane < forest.active && forest.opened[lane].has(node / 2)
+                         ? forest.tree[lane] + node * forest.width
+                         : forest.spare.zeros;
+  return rows;
 }
 
 struct Nodes {
@@ -117,7 +138,8 @@ HAM_INLINE void split_pair(float* child, float* sibling, const float* pair,
 
 // What is done at every level of an access beside it.
 struct Nothing {
-  void operator()() const {}
+  template <class... Known>
+  void operator()(const Known&...) const {}
 };
 
 // What attend leaves for backward; panels in order of level, root first.
@@ -128,7 +150,8 @@ struct Descent {
 };
 
 // `root` is the root's panel, or null where it must be gathered; `uniforms` and `logits` are
-// panels [levels]; right iff uniform < sigmoid(logit), null uniforms standing for one half.
+// panels [levels]; right iff uniform < sigmoid(logit), null uniforms standing for one half. `meanwhile` is told the
+// nodes it is at, whose children come next.
 template <class Meanwhile = Nothing>
 void attend_forward(const Model& model, const Forest& forest, const Descent& descent, float* value, float* logits,
                     float* half, const float* root, const float* query, const float* uniforms,
@@ -139,7 +162,7 @@ void attend_forward(const Model& model, const Forest& forest, const Descent& des
   for (int64_t level = 0; level < levels; ++level) {
     float* panel = descent.nodes + level * panel_floats(width);
     float* logit = logits + level * kLanes;
-    meanwhile();
+    meanwhile(node);
     if (forest.large) prefetch_children(forest, node);
     if (level == 0 && root)
       copy_panel(panel, root, width);
