@@ -76,6 +76,7 @@ class Blocks final : public c10::Allocator {
       start = c10::alloc_cpu(kHeader + steps * kStep);
       *static_cast<size_t*>(start) = steps;
     }
+    tell_profiler(start, steps * kStep);
     return {static_cast<char*>(start) + kHeader, start, &give, at::kCPU};
   }
   void copy_data(void* to, const void* from, size_t bytes) const override { default_copy_data(to, from, bytes); }
@@ -96,6 +97,10 @@ class Blocks final : public c10::Allocator {
  private:
   static constexpr size_t kStep = 256, kHeader = 64, kMost = size_t{64} << 20;
 
+  // As PyTorch's own allocator does.
+  static void tell_profiler(void* start, int64_t bytes) {
+    if (c10::memoryProfilingEnabled()) c10::reportMemoryUsageToProfiler(start, bytes, 0, 0, at::kCPU);
+  }
   void* take(size_t steps) {
     std::lock_guard<std::mutex> lock(mutex_);
     if (free_[steps].empty()) return nullptr;
@@ -107,6 +112,7 @@ class Blocks final : public c10::Allocator {
   static void give(void* start) {
     Blocks& blocks = all();
     size_t steps = *static_cast<size_t*>(start);
+    tell_profiler(start, -static_cast<int64_t>(steps * kStep));
     {
       std::lock_guard<std::mutex> lock(blocks.mutex_);
       if (blocks.kept_ + steps * kStep <= kMost) {
