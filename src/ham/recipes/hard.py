@@ -106,7 +106,8 @@ def add() -> Run:
     """With the paper's questions alone, where each digit lies is learned by heart for each length; hence `varied`.
 
     Three phases. The usual −αH masters short sums, or the run begins anew; on longer ones it unlearns them. α/H, from
-    there, opens what is sure and wrong, on each tree anew. The end is for tall trees, first states and carries.
+    there, opens what is sure and wrong, on each tree anew, and in tall ones only a rule gets on. The end is for any
+    first state and for carries.
     """
     pace = Phase(
         learning_rate=3.2e-3,

@@ -69,9 +69,9 @@ def write_document(
         "at the paper's figure or below it, on test inputs and on longer ones; wrong sequences at 1,024 leaves stand",
         "in the order of the seeds. The one with the best validation on lengths up to 32 is shipped.",
         "",
-        "A run has at most 100 epochs of 1,000 batches of 64 examples and sizes up to 32, Add's 200, most of which go",
-        "where it begins anew; DHAM, whose batches cost",
-        f"Θ(n) times as much, at most {most:,} batches in all. All settle by the same rule: after `patience` epochs on",
+        "A run has at most 100 epochs of 1,000 batches of 64 examples and sizes up to 32, one of Add 200, with those",
+        "of starts that it gave up; DHAM, whose batches cost Θ(n) times as much, at most",
+        f"{most:,} batches in all. All settle by the same rule: after `patience` epochs on",
         "the last tree without a lower validation error. HAM and DHAM then have an end phase with a lower learning",
         "rate and without exploration. Minutes are by the clock, of one thread; some runs shared their core.",
         "",
@@ -144,12 +144,12 @@ def logs_of(pairs: Sequence[tuple[str, str]]) -> dict[str, dict[str, RunFolder]]
 
 
 def length_table(of_task: Mapping[str, list[Measured]]) -> list[str]:
-    sizes = sorted({point.leaves for points in of_task.values() for point in points})
-    lines = [f"| leaves | {' | '.join(f'{leaves:,}' for leaves in sizes)} |", "|---" * (1 + len(sizes)) + "|"]
-    for column, points in of_task.items():
-        cells = {point.leaves: f"{point.error:.3g}%" for point in points}
-        lines.append(f"| {column} | {' | '.join(cells.get(leaves, '') for leaves in sizes)} |")
-    return lines
+    return exact.size_table(
+        {
+            column: {point.leaves: f"{point.error:.3g}%" for point in points}
+            for column, points in of_task.items()
+        }
+    )
 
 
 def seed_table(pairs: Sequence[tuple[str, str]]) -> list[str]:

@@ -47,12 +47,20 @@ def by_length(trained: Trained, seed: int, asked: Mapping[int, int]) -> Iterator
 
 def length_table(found: Mapping[str, Sequence[Counted]]) -> list[str]:
     """By model and size, as Markdown."""
-    sizes = sorted({one.leaves for counts in found.values() for one in counts})
-    lines = [f"| leaves | {' | '.join(f'{leaves:,}' for leaves in sizes)} |", "|---" * (1 + len(sizes)) + "|"]
-    for name, counts in found.items():
-        cells = {one.leaves: one.text() for one in counts}
-        lines.append(f"| {name} | {' | '.join(cells.get(leaves, '') for leaves in sizes)} |")
-    return lines
+    return size_table({name: {one.leaves: one.text() for one in counts} for name, counts in found.items()})
+
+
+def size_table(rows: Mapping[str, Mapping[int, str]]) -> list[str]:
+    """Cells by name and by leaves, as Markdown; those that a row has not are empty."""
+    sizes = sorted({leaves for cells in rows.values() for leaves in cells})
+    return [
+        f"| leaves | {' | '.join(f'{leaves:,}' for leaves in sizes)} |",
+        "|---" * (1 + len(sizes)) + "|",
+        *(
+            f"| {name} | {' | '.join(cells.get(leaves, '') for leaves in sizes)} |"
+            for name, cells in rows.items()
+        ),
+    ]
 
 
 def families(
@@ -85,4 +93,4 @@ def all_families(found: Mapping[str, Sequence[Counted]]) -> list[Counted]:
     ]
 
 
-__all__ = ["Counted", "all_families", "by_length", "families", "family_table", "length_table"]
+__all__ = ["Counted", "all_families", "by_length", "families", "family_table", "length_table", "size_table"]
