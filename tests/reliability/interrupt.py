@@ -9,6 +9,7 @@ while it begins, in the middle. The last figure, the processor's time from Ctrl-
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -55,7 +56,7 @@ class End:
 
 
 def interrupted(words: tuple[str, ...], moment: float) -> End | None:
-    """Start a command, press Ctrl-C after so many seconds of the processor; None if it had ended by then."""
+    """Start a command, press Ctrl-C after so many seconds of the processor; None if it had done its work by then."""
     with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryFile() as said:
         (Path(folder) / "questions.txt").write_text(("7:1 3:9 " * 32 + "\n") * 20_000)
         # What ignores it hands that on; what handles it does not.
@@ -74,7 +75,8 @@ def interrupted(words: tuple[str, ...], moment: float) -> End | None:
             if time.monotonic() > latest:
                 break
             time.sleep(0.02)
-        if process.returncode is not None:
+        if process.returncode is not None or not _listens(process.pid):
+            process.wait()
             return None
         pressed = time.monotonic()
         os.killpg(process.pid, signal.SIGINT)
@@ -84,6 +86,14 @@ def interrupted(words: tuple[str, ...], moment: float) -> End | None:
         said.seek(0)
         processor = used.ru_utime + used.ru_stime - had[process.pid]
         return End(seconds, max(processor, 0.0), process.returncode, said.read().decode())
+
+
+def _listens(pid: int) -> bool:
+    """Whether a process handles Ctrl-C: Python does not any more while it clears up at its end."""
+    with suppress(OSError):
+        handled = re.search(r"SigCgt:\s*(\w+)", Path(f"/proc/{pid}/status").read_text())
+        return handled is not None and bool(int(handled[1], 16) >> (signal.SIGINT - 1) & 1)
+    return False
 
 
 def _processor(session: int) -> dict[int, float]:

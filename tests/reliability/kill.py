@@ -4,9 +4,9 @@
 
 Every run is a process of its own, forked from this one after the imports: what is killed is the
 command, not the two seconds that Python and PyTorch take to start. Its epochs are as short as they
-can be, so that much of the time is spent writing files; a kill that left a file half written is
-recognised by its temporary. When a run has come to its end despite all kills, its files are
-compared with those of a run that nobody disturbed, and the next one begins.
+can be, so that much of the time is spent writing files. Every other kill waits for the next write; one
+that left a file half written is recognised by its temporary. When a run has come to its end despite
+all kills, its files are compared with those of a run that nobody disturbed, and the next one begins.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ import signal
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from contextlib import redirect_stderr
 from pathlib import Path
 
@@ -71,9 +72,12 @@ def whole(child: int) -> None:
         raise SystemExit(f"a run ended with {os.waitstatus_to_exitcode(status)}")
 
 
-def killed(child: int, after: float) -> bool:
-    """Kill a run after some seconds; whether it was still running then."""
+def killed(child: int, after: float, writes: Callable[[], bool]) -> bool:
+    """Kill a run after some seconds, as soon as it writes or does not for long; whether it was still running."""
     time.sleep(after)
+    latest = time.monotonic() + LONGEST_LIFE
+    while not writes() and time.monotonic() < latest:
+        pass
     os.kill(child, signal.SIGKILL)
     _, status = os.waitpid(child, 0)
     code = os.waitstatus_to_exitcode(status)
@@ -91,15 +95,20 @@ def left_by(folder: RunFolder) -> tuple:
     return (folder.path / CHECKPOINT).read_bytes(), records, state, {**progress, "seconds": 0}, names
 
 
-def check(folder: RunFolder) -> bool:
-    """Whatever is there after a kill must be whole; whether the kill left something half written."""
+def check(folder: RunFolder) -> None:
+    """Whatever is there after a kill must be whole."""
     if (folder.path / CONFIG).exists():
         folder.run()
         folder.read_state()
         folder.metrics()
     if (folder.path / CHECKPOINT).exists():
         runs.load(folder.path)
-    return any(path.name.startswith(".") and path.name != ".lock" for path in folder.path.iterdir())
+
+
+def temporaries(folder: Path) -> set[str]:
+    """Files that are being written, or were when a run was killed."""
+    names = os.listdir(folder) if folder.exists() else []
+    return {name for name in names if name.startswith(".") and name != ".lock"}
 
 
 def words_for(folder: RunFolder, recipe: Path) -> tuple:
@@ -128,10 +137,18 @@ def main() -> int:
             whole(ham("train", "--recipe", recipe, "--out", straight.path, always_saving=False))
             running = True
             while running and kills < asked.kills:
+                before = temporaries(disturbed.path)
+                waits = kills % 2 == 1
                 child = ham("train", *words_for(disturbed, recipe), **way)
-                running = killed(child, chance.uniform(0, LONGEST_LIFE))
+                running = killed(
+                    child,
+                    chance.uniform(0, LONGEST_LIFE),
+                    writes=lambda: not waits or bool(temporaries(disturbed.path) - before),  # noqa: B023
+                )
                 kills += running
-                in_writes += running and disturbed.path.exists() and check(disturbed)
+                in_writes += running and bool(temporaries(disturbed.path) - before)
+                if disturbed.path.exists():
+                    check(disturbed)
             if running:
                 whole(ham("train", *words_for(disturbed, recipe), **way))
             if left_by(disturbed) != left_by(straight):
