@@ -69,7 +69,6 @@ PARTS = {
     "objective": Objective,
     "optimiser": Optimiser,
     "schedule": Schedule,
-    "opening": Phase,
     "main": Phase,
     "end": Phase,
 }

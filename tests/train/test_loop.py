@@ -160,44 +160,21 @@ def test_a_run_that_fails_its_trial_on_a_later_stage_begins_anew_from_the_first(
     assert [epoch.longest for epoch in epochs] == [2, 4, 4, 4, 2, 4, 4]
 
 
-def test_an_opening_phase_masters_short_inputs_by_its_own_pace(tmp_path, every_batch, monkeypatch):
+def test_mastery_of_short_inputs_ends_the_main_phase(tmp_path, every_batch, monkeypatch):
     grow = Curriculum.after
     monkeypatch.setattr(Curriculum, "after", lambda self, error: grow(self, error=0.0))
-    run = changed(
-        RUN,
-        {
-            "schedule.epochs": 7,
-            "schedule.opening": 4,
-            "data.leaves": 16,
-            "opening.learning_rate": 0.01,
-            "opening.exploration_term": "negative",
-        },
-    )
+    run = changed(RUN, {"schedule.epochs": 7, "schedule.finish": 3, "schedule.mastery": 4, "data.leaves": 16})
     folder = begin(tmp_path / "run", run)
-    asked, of = [], Gradient.of
-
-    def noting(self, *arguments, **named):
-        asked.append((named["leaves"], named["entropy"]))
-        return of(self, *arguments, **named)
-
-    monkeypatch.setattr(Gradient, "of", noting)
     epochs = [epoch for epoch in train(run, folder) if isinstance(epoch, Epoch)]
-    assert [epoch.phase for epoch in epochs] == [*["opening"] * 2, *["main"] * 4, "finish"]
-    assert [epoch.longest for epoch in epochs] == [2, 4, 4, 8, 16, 16, 16]
-    assert [epoch.learning_rate for epoch in epochs][:3] == [0.01, 0.01 * 0.96, run.main.learning_rate]
-    assert {entropy for _, entropy in asked[:10]} == {"negative"}
-    assert {entropy for _, entropy in asked[10:]} == {"inverse"}
+    assert [epoch.phase for epoch in epochs] == [*["main"] * 2, *["finish"] * 3]
+    assert [epoch.longest for epoch in epochs] == [2, 4, 8, 16, 16]
     assert result(in_sittings(run, tmp_path / "again")) == result(folder)
 
 
-def test_an_opening_that_is_not_mastered_lasts_until_the_end_phase(tmp_path):
-    run = changed(RUN, {"schedule.opening": 2, "data.threshold": 0.0})
+def test_short_inputs_that_are_not_mastered_are_left_to_the_end_phase(tmp_path):
+    run = changed(RUN, {"schedule.mastery": 2, "data.threshold": 0.0})
     epochs = [epoch for epoch in train(run, begin(tmp_path / "run", run)) if isinstance(epoch, Epoch)]
-    assert [(epoch.phase, epoch.longest) for epoch in epochs] == [
-        ("opening", 2),
-        ("opening", 2),
-        ("finish", 2),
-    ]
+    assert [(epoch.phase, epoch.longest) for epoch in epochs] == [("main", 2), ("main", 2), ("finish", 2)]
 
 
 def test_with_small_growth_several_stages_share_a_tree(tmp_path, every_batch, monkeypatch):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
 
 from ham.config.checks import require, require_finite, require_in_range, require_shares
 
@@ -24,17 +23,17 @@ class Optimiser:
 
 @dataclass(frozen=True)
 class Schedule:
-    """How many epochs, in an opening phase for short inputs, if there is one, in a main phase, and in an end phase for
-    exactness. Each starts from the averaged weights.
-    """
+    """How many epochs, in a main phase and in an end phase for exactness, which starts from the averaged weights."""
 
     epochs: int = 100
     """Epochs in all, at most."""
     finish: int = 0
     """The last of them, which are the end phase; a shorter run still begins with one epoch of the main phase."""
-    opening: int = 0
-    """Rows of the longest inputs of the opening phase: once they are mastered, the main phase begins, with inputs as
-    long; 0 has none."""
+    main: int = 0
+    """Epochs of the main phase, at most, since it began or began anew; 0: all that the end phase leaves it."""
+    mastery: int = 0
+    """The main phase ends once inputs of so many rows are mastered, and the end phase begins with longer ones; 0 has
+    them all in the main phase."""
     patience: int = 10
     """The main phase ends after so many epochs on the last stage without a lower validation error."""
     restart: bool = False
@@ -47,7 +46,8 @@ class Schedule:
     def __post_init__(self) -> None:
         require_in_range(self, "epochs", "patience")
         require(self.trial >= 0, f"trial must not be negative, got {self.trial}")
-        require(self.opening >= 0, f"opening must not be negative, got {self.opening}")
+        require(self.main >= 0, f"main must not be negative, got {self.main}")
+        require(self.mastery >= 0, f"mastery must not be negative, got {self.mastery}")
         require(self.finish >= 0, f"finish must not be negative, got {self.finish}")
 
     @property
@@ -57,7 +57,7 @@ class Schedule:
 
     @property
     def main_epochs(self) -> int:
-        """Epochs of the main phase and of the opening before it, at most."""
+        """Epochs before the end phase, at most."""
         return self.epochs - self.end_epochs
 
 
@@ -75,8 +75,6 @@ class Phase:
     """Weight α of the exploration term."""
     exploration_decay: float = 0.95
     """Factor on α after each epoch."""
-    exploration_term: Literal["usual", "inverse", "negative"] = "usual"
-    """Which term α is the weight of: usually `objective.entropy`."""
     tall: float = 0.0
     """Share of batches whose tree is taller than the input needs, with its rows at random leaves."""
     tall_from: int = 0

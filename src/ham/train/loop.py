@@ -23,7 +23,7 @@ from ham.train.estimators import Estimator
 from ham.train.evaluate import Score, evaluate
 from ham.train.gradient import Cost, Gradient
 from ham.train.practice import PLAIN, Conditions
-from ham.train.schedule import Pace, first_phase, pace, phase_after
+from ham.train.schedule import Pace, pace, phase_after
 from ham.train.state import Progress, State
 
 SECONDS_BETWEEN_STATES = 30.0
@@ -120,7 +120,6 @@ def _batches(state: State, gradient: Gradient, now: Pace, clock: _Clock, folder:
             leaves=drawn.leaves,
             reinforce=now.reinforce,
             exploration=now.exploration,
-            entropy=now.entropy,
             **drawn.told,
         )
         if not cost.finite:
@@ -252,21 +251,19 @@ def _advance(state: State, plain: Score) -> None:
     progress, schedule, before = state.progress, state.run.schedule, state.conditions
     state.curriculum = state.curriculum.after(plain.error / 100)
     grew = state.curriculum.stage > progress.stage
+    progress.stage = state.curriculum.stage
     progress.epoch += 1
     progress.batch, progress.sums, progress.parts = 0, [0.0] * 4, [0.0] * len(PARTS)
-    if progress.phase == "opening":
-        settled = state.curriculum.longest > schedule.opening
-        if settled:
-            state.curriculum = state.curriculum.back_to(schedule.opening)
+    if schedule.mastery:
+        settled = state.curriculum.longest > schedule.mastery
     else:
         settled = state.curriculum.complete and progress.since_better >= schedule.patience
-    progress.stage = state.curriculum.stage
     phase = phase_after(schedule, progress.phase, progress.phase_began, progress.epoch, settled)
     if phase == "done":
         progress.phase = phase  # all else stays as it is, for who wants it to go on after all
     elif phase != progress.phase or (schedule.restart and grew and phase == "main"):
         state.begin_phase(phase)
-    elif phase == first_phase(schedule) and _failed_its_trial(state):
+    elif phase == "main" and _failed_its_trial(state):
         state.begin_anew()
     if phase != "done" and state.conditions != before:
         # What is validated on is another thing from here on: errors before do not compare.
