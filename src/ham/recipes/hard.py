@@ -1,6 +1,6 @@
 """The paper's models with hard attention: LSTM+HAM for sequences, raw HAM for data structures.
 
-Most starts master inputs twice as long every few epochs, and the others never do: a start that takes more than four a
+Most starts master inputs twice as long every few epochs, and the others never do: a start that takes more than three a
 stage (`trial`) is given up for another, of which there is time for several.
 """
 
@@ -30,7 +30,7 @@ def reverse() -> Run:
         replace(_BOUNDED, top=4.0),
         data=Data(runs=4),
         objective=_PEERS,
-        schedule=Schedule(epochs=66, finish=10, main=20, trial=4),
+        schedule=Schedule(epochs=75, finish=10, main=20, trial=3),
         main=Phase(tall=0.35),
         end=_ANY_LENGTH,
     )
@@ -47,7 +47,7 @@ def search() -> Run:
         replace(_SEQUENCES, join="highway"),
         data=Data(tallest=4096),
         objective=Objective(discount=0.8),
-        schedule=Schedule(epochs=136, finish=40, main=60, patience=20, trial=4),
+        schedule=Schedule(epochs=145, finish=40, main=60, patience=20, trial=3),
         main=Phase(
             learning_rate=3e-3,
             learning_rate_decay=0.98,
@@ -68,7 +68,7 @@ def merge() -> Run:
         usual,
         model=replace(_BOUNDED, join="highway"),
         practice=Options(closer=0.4),
-        schedule=Schedule(epochs=121, finish=40, main=45, patience=20, trial=4),
+        schedule=Schedule(epochs=130, finish=40, main=45, patience=20, trial=3),
         main=replace(usual.main, tall=0.25, tall_from=8),
         end=replace(usual.end, learning_rate_decay=0.95, tall=0.25, anywhere=0.5, hard=0.2),
     )
@@ -81,7 +81,7 @@ def sort() -> Run:
         usual,
         model=_BOUNDED,
         data=replace(usual.data, validation=5000),
-        schedule=Schedule(epochs=104, finish=25, main=43, patience=20, trial=4),
+        schedule=Schedule(epochs=113, finish=25, main=43, patience=20, trial=3),
         main=replace(usual.main, tall=0.35, tall_from=8),
         end=replace(_ANY_LENGTH, learning_rate=1.3e-3, learning_rate_decay=0.92, hard=0.4),
     )
@@ -137,7 +137,7 @@ def sort4() -> Run:
         usual,
         model=replace(_SEQUENCES, size=6),
         data=replace(usual.data, start=2, leaves=8),
-        schedule=Schedule(epochs=96, finish=20, main=40, trial=4),
+        schedule=Schedule(epochs=105, finish=20, main=40, trial=3),
     )
 
 
@@ -152,7 +152,7 @@ def stack() -> Run:
         usual,
         task="stack",
         practice=Options(cramped=0.3, fills=0.3),
-        schedule=Schedule(epochs=86, finish=25, main=25, trial=4),
+        schedule=Schedule(epochs=95, finish=25, main=25, trial=3),
         end=replace(usual.end, learning_rate_decay=0.92, hard=0.3, stocked=0.35),
     )
 
@@ -168,7 +168,7 @@ def queue() -> Run:
         practice=Options(cramped=0.5),
         data=Data(runs=4, tallest=4096),
         objective=_PEERS,
-        schedule=Schedule(epochs=76, finish=15, main=25, trial=4),
+        schedule=Schedule(epochs=85, finish=15, main=25, trial=3),
         main=Phase(tall=0.2, tall_from=16),
         end=replace(END, tall=0.3, hard=0.2),
     )
@@ -182,7 +182,7 @@ def priority_queue() -> Run:
         task="priority_queue",
         practice=Options(fills=0.15),
         data=replace(usual.data, validation=5000),
-        schedule=Schedule(epochs=101, finish=35, main=30, trial=4),
+        schedule=Schedule(epochs=110, finish=35, main=30, trial=3),
         main=replace(usual.main, learning_rate_decay=0.97),
         end=replace(usual.end, learning_rate_decay=0.93, tall=0.1, hard=0.4, stocked=0.4),
     )
