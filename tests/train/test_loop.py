@@ -167,7 +167,7 @@ def test_mastery_of_short_inputs_ends_the_main_phase(tmp_path, every_batch, monk
     folder = begin(tmp_path / "run", run)
     epochs = [epoch for epoch in train(run, folder) if isinstance(epoch, Epoch)]
     assert [epoch.phase for epoch in epochs] == [*["main"] * 2, *["finish"] * 3]
-    assert [epoch.longest for epoch in epochs] == [2, 4, 8, 16, 16]
+    assert [epoch.longest for epoch in epochs] == [2, 4, 4, 8, 16]
     assert result(in_sittings(run, tmp_path / "again")) == result(folder)
 
 

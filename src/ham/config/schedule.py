@@ -32,8 +32,8 @@ class Schedule:
     main: int = 0
     """Epochs of the main phase, at most, since it began or began anew; 0: all that the end phase leaves it."""
     mastery: int = 0
-    """The main phase ends once inputs of so many rows are mastered, and the end phase begins with longer ones; 0 has
-    them all in the main phase."""
+    """The main phase ends once inputs of so many rows are mastered, and the end phase begins with them; 0 has longer
+    ones in the main phase too."""
     patience: int = 10
     """The main phase ends after so many epochs on the last stage without a lower validation error."""
     restart: bool = False

@@ -249,15 +249,15 @@ def _record(state: State, score: Score, now: Pace, is_best: bool) -> Epoch:
 def _advance(state: State, plain: Score) -> None:
     """On to the next epoch, and to longer inputs or another phase where the paper's questions say so."""
     progress, schedule, before = state.progress, state.run.schedule, state.conditions
-    state.curriculum = state.curriculum.after(plain.error / 100)
+    grown = state.curriculum.after(plain.error / 100)
+    mastered = progress.phase == "main" and 0 < schedule.mastery < grown.longest
+    if not mastered:
+        state.curriculum = grown
     grew = state.curriculum.stage > progress.stage
     progress.stage = state.curriculum.stage
     progress.epoch += 1
     progress.batch, progress.sums, progress.parts = 0, [0.0] * 4, [0.0] * len(PARTS)
-    if schedule.mastery:
-        settled = state.curriculum.longest > schedule.mastery
-    else:
-        settled = state.curriculum.complete and progress.since_better >= schedule.patience
+    settled = mastered or (state.curriculum.complete and progress.since_better >= schedule.patience)
     phase = phase_after(schedule, progress.phase, progress.phase_began, progress.epoch, settled)
     if phase == "done":
         progress.phase = phase  # all else stays as it is, for who wants it to go on after all
