@@ -5,13 +5,14 @@ from ham.config.data import Data
 from ham.config.model import Architecture, Soft
 from ham.config.objective import Objective
 from ham.config.options import Options
-from ham.config.run import FORMAT, NOWHERE, Run, changed, completed, paper, require_readable
+from ham.config.run import FORMAT, NOWHERE, UNBOUNDED, Run, changed, completed, paper, require_readable
 from ham.config.schedule import END, Optimiser, Phase, Schedule
 
 __all__ = [
     "END",
     "FORMAT",
     "NOWHERE",
+    "UNBOUNDED",
     "Architecture",
     "Data",
     "Objective",
