@@ -35,6 +35,8 @@ class Data:
     """Share of batches whose tree is drawn from all sizes so far instead of the current one."""
     tallest: int = 1024
     """Leaves of the tallest tree that a short input may lie in, where a phase has such (`tall`)."""
+    scattered: float = 0.5
+    """Share of such inputs whose rows lie at random leaves, with gaps; those of the others lie next to each other."""
 
     def __post_init__(self) -> None:
         for name in ("start", "leaves", "tallest"):
@@ -48,5 +50,5 @@ class Data:
         )
         require(self.batch % self.runs == 0, f"batch {self.batch} is no multiple of runs {self.runs}")
         require(1 < self.growth <= 2, f"growth must be above 1 and at most 2, got {self.growth}")
-        require_shares(self, "mix", "threshold")
+        require_shares(self, "mix", "threshold", "scattered")
         require_finite(self)

@@ -27,6 +27,7 @@ class Conditions:
 
     tall: float = 0.0
     tallest: int = 0
+    scattered: float = 0.5
     anywhere: float = 0.0
     cells: int = 0
     bound: float = 0.0
@@ -40,6 +41,7 @@ class Conditions:
         return cls(
             tall=settings.tall if longest >= settings.tall_from else 0.0,
             tallest=run.data.tallest,
+            scattered=run.data.scattered,
             anywhere=settings.anywhere,
             cells=run.model.cells,
             bound=run.model.cell_bound,
@@ -82,7 +84,7 @@ class Conditions:
         leaves <<= int(rng.integers(1, doublings, endpoint=True))
         if online:
             return leaves, None
-        if rng.random() < 0.5:
+        if rng.random() < self.scattered:
             return leaves, np.array(scattered(rng, rows, leaves), np.int64)
         return leaves, np.arange(rows) + rng.integers(leaves - rows, endpoint=True)
 
