@@ -39,8 +39,8 @@ def test_answers_are_those_of_a_structure_that_holds_what_was_pushed_before(name
         held = [
             item
             for row, steps, count in zip(rows.numpy(), done.tolist(), counts, strict=True)
-            for item in task.decode(row[:1]) * int(count)
-            if steps == 1
+            if not row[steps - 1, POP]
+            for item in task.decode(row[steps - 1 : steps]) * int(count)
         ]
         assert leaves in (8, 16, 32, 64)
         for inputs, length, targets, counted in zip(
@@ -54,11 +54,25 @@ def test_answers_are_those_of_a_structure_that_holds_what_was_pushed_before(name
             assert (inputs[:, POP].astype(bool) == counted).all()
 
 
+def test_leaves_of_a_priority_queue_were_used_many_times():
+    task, generator = tasks.get("priority_queue"), rng()
+    most = set()
+    for _ in range(60):
+        rows, done, _ = STOCKED.partly_full(generator, task, 1, 8)[2]["beforehand"]
+        for row, steps in zip(rows.numpy(), done.tolist(), strict=True):
+            assert (row[:steps, POP] == np.arange(steps) % 2).all()
+            assert (row[:steps].any(1)).all()
+            assert not row[steps:].any()
+            most.add(steps)
+    assert {1, 2, 3, 4, 29, 30} <= most
+    assert max(most) <= 30
+
+
 @pytest.mark.parametrize("name", STRUCTURES)
 def test_subtrees_of_every_height_are_full_and_almost_full(name):
     task, generator = tasks.get(name), rng()
     free = []
-    for _ in range(300):
+    for _ in range(600):
         _, leaves, told = STOCKED.partly_full(generator, task, 1, 8)
         if leaves == 64:
             free.append(64 - int(told["beforehand"].ends[-1]))

@@ -27,10 +27,10 @@ class Start(NamedTuple):
 class Beforehand(NamedTuple):
     """What was done to the leaves of a memory before the first timestep, range by range; nothing to those behind."""
 
-    rows: Float[Tensor, "kinds 2 features"]
+    rows: Float[Tensor, "kinds operations features"]
     """The operations that a leaf of the range has seen."""
     done: Int[Tensor, "kinds"]
-    """How many of them, 1 or 2."""
+    """How many of them."""
     ends: Int[Tensor, "kinds"]
     """Where the ranges end, ascending."""
 

@@ -78,9 +78,10 @@ class RawHAM(Model):
         """What the leaves hold after all that was done to them; no gradient goes back through it."""
         rows, done, ends = beforehand
         with torch.no_grad():
-            once = self.memory.write(rows.new_zeros(len(rows), self.memory.size), rows[:, 0])
-            twice = self.memory.write(once, rows[:, 1])
-        return Stock(torch.where(done[:, None] > 1, twice, once), ends)
+            leaves = rows.new_zeros(len(rows), self.memory.size)
+            for number, operation in enumerate(rows.unbind(1)):
+                leaves = torch.where(done[:, None] > number, self.memory.write(leaves, operation), leaves)
+        return Stock(leaves, ends)
 
     def engine_options(self):
         return self.memory.episode_options()

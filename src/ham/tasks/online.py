@@ -145,15 +145,16 @@ class Online(Task):
         lengths = np.zeros(batch, np.int64)
         for place in range(batch):
             operations = _from_here(rng, n, len(held), leaves - used, self.capacity or 2 * leaves)
-            question = self.pushes(rng, operations, inside=held)
+            question = self.pushes(rng, operations, inside=held, **self.manner(rng))
             lengths[place] = len(question)
             inputs[place, : len(question)] = [self._row(item) for item in question]
             counted[place, : len(question)] = operations
             targets[place, counted[place]] = bits_of(self.solve([*held, *question]), VALUE_BITS)
-        rows = np.zeros((len(ranges), 2, self.features), np.float32)
-        rows[:, 1, POP] = 1
-        rows[:, 0] = [self._row(item) for item, _, _ in ranges]
-        done = np.array([1 + popped for _, popped, _ in ranges], np.int64)
+        seen = [[*self.earlier(rng), item, *(["pop"] if popped else [])] for item, popped, _ in ranges]
+        done = np.array([len(operations) for operations in seen], np.int64)
+        rows = np.zeros((len(ranges), done.max(initial=0), self.features), np.float32)
+        for kind, operations in enumerate(seen):
+            rows[kind, : len(operations)] = [self._row(operation) for operation in operations]
         ends = np.cumsum([count for _, _, count in ranges], dtype=np.int64)
         return Batch(inputs, lengths, targets, counted), (rows, done, ends)
 
@@ -167,6 +168,14 @@ class Online(Task):
         counts = np.diff([0, *(held - cuts[::-1] if rng.random() < 0.7 else cuts), held]).tolist()
         ranges = [(self.any_item(rng), False, count) for count in counts]
         return self.with_popped(ranges, (self.any_item(rng), True, popped))
+
+    def manner(self, rng):
+        """How items are chosen for a memory that is partly full, as `pushes` is told."""
+        return {}
+
+    def earlier(self, rng):
+        """What the leaves of a range have seen before the item that they have, or had, now: nothing, if not told."""
+        return []
 
     def with_popped(self, ranges, popped):
         """Where those lie that were popped: a stack's are the last."""

@@ -59,20 +59,38 @@ class PriorityQueue(Online):
         most = 3 if rng.random() < 0.5 else self.capacity - 1
         held = int(rng.integers(min(used, most), endpoint=True))
         places = np.sort(rng.choice(used, held, replace=False)).tolist() if held else []
-        priorities = rng.choice(self.capacity, held, replace=False).tolist()
+        priorities = rng.choice(self.capacity, held, replace=False)
+        if rng.random() < 0.5:  # all next to each other
+            priorities = int(rng.integers(self.capacity - held, endpoint=True)) + rng.permutation(held)
         ranges = []
         before = -1
-        for place, priority in zip(places, priorities, strict=True):
+        for place, priority in zip(places, priorities.tolist(), strict=True):
             ranges.append((self.any_item(rng), True, place - before - 1))
             ranges.append(((priority, int(rng.integers(1 << VALUE_BITS))), False, 1))
             before = place
         return [*ranges, (self.any_item(rng), True, used - before - 1)]
 
+    def manner(self, rng):
+        """At random, among neighbours, which are hardest to tell apart, or in order."""
+        draw, most = rng.random(), self.capacity
+        if draw < 0.25:
+            return {}
+        if draw < 0.5:
+            return {"order": "ascending"}
+        width = int(rng.integers(2, 9))
+        first = int(rng.integers(most - width, endpoint=True))
+        return {"among": range(first, first + width)}
+
+    def earlier(self, rng):
+        """A leaf that became free is used again, in a long question many times, and may keep something of each."""
+        uses = int(np.exp2(4 * rng.random())) - 1
+        return [operation for _ in range(uses) for operation in (self.any_item(rng), "pop")]
+
     def any_item(self, rng):
         return int(rng.integers(self.capacity)), super().any_item(rng)
 
-    def pushes(self, rng, operations, *, order=None, value=None, inside=()):
-        """As every data structure's; it is the priorities that are in order."""
+    def pushes(self, rng, operations, *, order=None, value=None, inside=(), among=()):
+        """As every data structure's; it is the priorities that are in order, or `among` these as long as some are free."""
         question: list[str | tuple[int, int]] = []
         inside = {priority for priority, _ in inside}
         last = 0
@@ -82,7 +100,8 @@ class PriorityQueue(Online):
                 inside.remove(max(inside))
                 question.append("pop")
                 continue
-            free = [priority for priority in range(self.capacity) if priority not in inside]
+            free = [priority for priority in among if priority not in inside]
+            free = free or [priority for priority in range(self.capacity) if priority not in inside]
             if order is None:
                 priority = free[int(rng.integers(len(free)))]
             else:
