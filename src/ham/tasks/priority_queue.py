@@ -90,7 +90,7 @@ class PriorityQueue(Online):
         return int(rng.integers(self.capacity)), super().any_item(rng)
 
     def pushes(self, rng, operations, *, order=None, value=None, inside=(), among=()):
-        """As every data structure's; it is the priorities that are in order, or `among` these as long as some are free."""
+        """As every data structure's; it is the priorities that are in order, or `among` these while some are free."""
         question: list[str | tuple[int, int]] = []
         inside = {priority for priority, _ in inside}
         last = 0
