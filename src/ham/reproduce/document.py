@@ -54,6 +54,7 @@ def write_document(
             count(1)
     soft = [run for name in recipes.names() if (run := recipes.get(name)).model.traits.soft]
     most = max(run.schedule.epochs * run.data.batches for run in soft)
+    most_epochs = max(recipes.get(name).schedule.epochs for name in recipes.HARD if name != "add")
     parts = [
         "# Results",
         "",
@@ -69,7 +70,8 @@ def write_document(
         "at the paper's figure or below it, on test inputs and on longer ones; wrong sequences at 1,024 leaves stand",
         "in the order of the seeds. The one with the best validation on lengths up to 32 is shipped.",
         "",
-        "A run has at most 100 epochs of 1,000 batches of 64 examples and sizes up to 32, one of Add 200, with those",
+        f"A run has at most {most_epochs} epochs of 1,000 batches of 64 examples and sizes up to 32, one of Add "
+        f"{recipes.get('add').schedule.epochs}, with those",
         "of starts that it gave up; DHAM, whose batches cost Θ(n) times as much, at most",
         f"{most:,} batches in all. All settle by the same rule: after `patience` epochs on",
         "the last tree without a lower validation error. HAM and DHAM then have an end phase with a lower learning",
