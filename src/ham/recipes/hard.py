@@ -118,7 +118,7 @@ def add() -> Run:
         practice=Options(varied=0.6),
         data=Data(runs=4, start=8, threshold=0.002),
         objective=replace(_PEERS, discount=0.5, entropy="negative", pull=1.2e-4),
-        schedule=Schedule(epochs=240, finish=40, mastery=16, trial=10),
+        schedule=Schedule(epochs=240, finish=40, mastery=16, trial=16),
         main=Phase(
             learning_rate=3.2e-3,
             learning_rate_decay=0.97,
