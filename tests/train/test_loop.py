@@ -128,11 +128,11 @@ def test_a_run_that_fails_its_trial_begins_anew_until_it_passes(tmp_path, every_
     grow, states = Curriculum.after, []
     epoch_of = loop._advance
 
-    def advance(state, score):
+    def advance(state, plain):
         passed = state.progress.epoch + 1 >= mastered
         monkeypatch.setattr(Curriculum, "after", lambda self, error: grow(self, error=0.0 if passed else 1.0))
         before = state.average.clone()
-        epoch_of(state, score)
+        epoch_of(state, plain)
         states.append(
             (state.progress.phase_began, torch.equal(before, state.average), state.progress.averaged_steps)
         )

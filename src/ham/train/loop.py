@@ -163,8 +163,7 @@ def _end_of_epoch(state: State, now: Pace, clock: _Clock, folder: RunFolder) -> 
     state.progress.seconds = clock.seconds()
     epoch = _record(state, score, now, is_best)
     state.records.append(asdict(epoch))
-    # An end phase goes on to longer inputs when all that it practises is mastered: only a rule is worth taking there.
-    _advance(state, score if state.progress.phase == "finish" else plain)
+    _advance(state, plain)
     if is_best:
         with state.flat.borrowed(state.best):
             folder.write_checkpoint(state.run, state.model.state_dict())
@@ -247,10 +246,10 @@ def _record(state: State, score: Score, now: Pace, is_best: bool) -> Epoch:
     )
 
 
-def _advance(state: State, score: Score) -> None:
-    """On to the next epoch, and to longer inputs or another phase where the score says so."""
+def _advance(state: State, plain: Score) -> None:
+    """On to the next epoch, and to longer inputs or another phase where the paper's questions say so."""
     progress, schedule, before = state.progress, state.run.schedule, state.conditions
-    grown = state.curriculum.after(score.error / 100)
+    grown = state.curriculum.after(plain.error / 100)
     mastered = progress.phase == "main" and 0 < schedule.mastery < grown.longest
     if not mastered:
         state.curriculum = grown
