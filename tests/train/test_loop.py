@@ -123,8 +123,22 @@ def in_sittings(run, path):
     return folder
 
 
-@pytest.mark.parametrize("mastered", [5, 100])
-def test_a_run_that_fails_its_trial_begins_anew_until_it_passes(tmp_path, every_batch, monkeypatch, mastered):
+@pytest.fixture
+def all_wrong(monkeypatch):
+    """No validation error is ever lower than another."""
+    evaluate = loop.evaluate
+
+    def wrong(*arguments, **named):
+        score = evaluate(*arguments, **named)
+        return dataclasses.replace(score, wrong=score.examples)
+
+    monkeypatch.setattr(loop, "evaluate", wrong)
+
+
+@pytest.mark.parametrize("mastered", [7, 100])
+def test_a_run_that_does_not_get_on_begins_anew_until_it_does(
+    tmp_path, every_batch, monkeypatch, all_wrong, mastered
+):
     grow, states = Curriculum.after, []
     epoch_of = loop._advance
 
@@ -138,26 +152,43 @@ def test_a_run_that_fails_its_trial_begins_anew_until_it_passes(tmp_path, every_
         )
 
     monkeypatch.setattr(loop, "_advance", advance)
-    run = changed(RUN, {"schedule.epochs": 7, "schedule.trial": 2, "schedule.finish": 1, "data.leaves": 8})
+    run = changed(RUN, {"schedule.epochs": 9, "schedule.trial": 2, "schedule.finish": 1, "data.leaves": 8})
     folder = begin(tmp_path / "run", run)
     epochs = [epoch for epoch in train(run, folder) if isinstance(epoch, Epoch)]
-    anew = [2, 4]
+    anew = [3, 6]
     began = [began for began, _, _ in states]
-    assert sorted(set(began) - {0, 6}) == anew
+    assert sorted(set(began) - {0, 8}) == anew
     for (_, kept, steps), epoch in zip(states, epochs, strict=True):
         assert kept != (epoch.epoch in anew)
         assert (steps == 0) == (epoch.epoch in anew)
-    assert [epoch.longest for epoch in epochs] == ([2, 2, 2, 2, 2, 4, 8] if mastered == 5 else [2] * 7)
-    assert len({epoch.loss for epoch in epochs}) == 7
+    assert [epoch.longest for epoch in epochs] == [2] * 7 + ([4, 8] if mastered == 7 else [2] * 2)
+    assert len({epoch.loss for epoch in epochs}) == 9
     assert result(in_sittings(run, tmp_path / "again")) == result(folder)
 
 
-def test_a_run_that_fails_its_trial_on_a_later_stage_begins_anew_from_the_first(tmp_path, monkeypatch):
+def test_a_run_that_does_not_get_on_with_a_later_stage_begins_anew_from_the_first(
+    tmp_path, monkeypatch, all_wrong
+):
     grow = Curriculum.after
     monkeypatch.setattr(Curriculum, "after", lambda self, error: grow(self, error=float(self.stage > 0)))
     run = changed(RUN, {"schedule.epochs": 7, "schedule.trial": 2, "data.leaves": 8})
     epochs = [epoch for epoch in train(run, begin(tmp_path / "run", run)) if isinstance(epoch, Epoch)]
     assert [epoch.longest for epoch in epochs] == [2, 4, 4, 4, 2, 4, 4]
+
+
+def test_a_start_that_gets_on_slowly_goes_on(tmp_path, monkeypatch):
+    errors = iter([90, 80, 85, 70, 75, 60, 65, 66])
+    evaluate = loop.evaluate
+
+    def getting_on(*arguments, **named):
+        return dataclasses.replace(evaluate(*arguments, **named), examples=100, wrong=next(errors))
+
+    monkeypatch.setattr(loop, "evaluate", getting_on)
+    run = changed(RUN, {"schedule.epochs": 8, "schedule.trial": 2, "schedule.finish": 0, "data.leaves": 8})
+    folder = begin(tmp_path / "run", run)
+    rates = [epoch.learning_rate for epoch in train(run, folder) if isinstance(epoch, Epoch)]
+    assert rates == sorted(set(rates), reverse=True)
+    assert folder.read_state()[1]["phase_began"] == 0
 
 
 def test_mastery_of_short_inputs_ends_the_main_phase(tmp_path, every_batch, monkeypatch):

@@ -40,8 +40,8 @@ class Schedule:
     """Begin the main phase again whenever inputs get longer: from the averaged weights, with its first learning rate
     and exploration."""
     trial: int = 0
-    """Epochs for each stage of the curriculum but the last, within the first phase: a run that has not mastered as
-    many in time begins anew with other weights, as often as its epochs allow; 0 never does."""
+    """What patience is on the last stage, on those before it: after so many epochs of the main phase without a lower
+    validation error the run begins anew with other weights, as often as its epochs allow; 0 never does."""
 
     def __post_init__(self) -> None:
         require_in_range(self, "epochs", "patience")

@@ -1,7 +1,7 @@
 """The paper's models with hard attention: LSTM+HAM for sequences, raw HAM for data structures.
 
-Most starts master inputs twice as long every few epochs, and the others never do: a start that takes more than three a
-stage (`trial`) is given up for another, of which there is time for several.
+Most starts master inputs twice as long every few epochs, and the others never do: a start whose error does not fall
+for three (`trial`) is given up for another, of which there is time for several.
 """
 
 from __future__ import annotations

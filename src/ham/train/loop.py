@@ -271,9 +271,9 @@ def _advance(state: State, plain: Score) -> None:
 
 
 def _failed_its_trial(state: State) -> bool:
-    """Whether fewer stages were mastered than there was time for; the last one has all the time that is left."""
-    trial, took = state.run.schedule.trial, state.progress.epoch - state.progress.phase_began
-    return bool(trial) and took >= trial * (state.progress.stage + 1) and not state.curriculum.complete
+    """Whether a stage before the last, which has all the time that is left, does not get on."""
+    trial = state.run.schedule.trial
+    return 0 < trial <= state.progress.since_better and not state.curriculum.complete
 
 
 __all__ = ["Diverged", "Epoch", "Step", "train"]
