@@ -127,7 +127,7 @@ def test_a_clip_bounds_what_goes_back_from_tree_to_tree():
 def test_training_speaks_of_an_example_where_the_memory_is_told_of_a_batchs_mean():
     model = LSTMHAM(3, 2, soft=True)
     run = run_with(batch=4, tree_clip=2.0, pull=0.4, entropy="negative")
-    told = Gradient(model, FlatParameters(model), run)._penalties(exploration=0.5)
+    told = Gradient(model, FlatParameters(model), run)._penalties(0.5, run.objective.entropy)
     assert told == Penalties(pull=0.1, exploration=0.125, entropy="negative", tree_clip=0.5)
 
 

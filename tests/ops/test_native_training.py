@@ -23,6 +23,7 @@ from ham.ops import Episode, native
 from ham.ops.episode import PARTS
 from ham.ops.native import steps
 from ham.ops.native import training as native_training
+from ham.ops.native.episodes import ENTROPIES
 from ham.ops.native.library import loaded, structures
 from ham.ops.native.networks import sizes_of_model, starts_of
 from ham.ops.native.structures import TERMS
@@ -126,6 +127,7 @@ class Case:
         call.query, call.every = self.queries.shape[-1], self.every
         native_training.Options(**options_of(self.run)).fill(call)
         call.reinforce, call.exploration = 1.3, self.exploration
+        call.entropy = ENTROPIES.index(self.run.objective.entropy)
         durations = self.asked * self.every
         ran = torch.arange(call.timesteps) < durations[:, None]
         gave = torch.arange(call.symbols) < self.asked[:, None]
@@ -340,7 +342,7 @@ def test_nothing_unchecked_reaches_the_engine(name, change, error, message):
         native_training.Options(**options_of(training)),
     )
     with pytest.raises(error, match=message):
-        engine.of(**given, leaves=8, reinforce=1.0, exploration=0.0)
+        engine.of(**given, leaves=8, reinforce=1.0, exploration=0.0, entropy="inverse")
 
 
 def test_leave_one_out_needs_runs_that_divide_the_batch():

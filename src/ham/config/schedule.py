@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 from ham.config.checks import require, require_finite, require_in_range, require_shares
 
@@ -75,6 +76,8 @@ class Phase:
     """Weight α of the exploration term."""
     exploration_decay: float = 0.95
     """Factor on α after each epoch."""
+    exploration_term: Literal["usual", "inverse", "negative"] = "usual"
+    """Which term α is the weight of: usually `objective.entropy`."""
     tall: float = 0.0
     """Share of batches whose tree is taller than the input needs, with its rows at random leaves."""
     tall_from: int = 0

@@ -15,7 +15,7 @@ from ham.config import Run
 from ham.core.own import is_own
 from ham.models import Beforehand, Model, SoftHAM, Start
 from ham.ops import Episode, offer
-from ham.ops.episode import LEAST_ENTROPY, NO_PENALTIES, PARTS, Penalties
+from ham.ops.episode import LEAST_ENTROPY, NO_PENALTIES, PARTS, Entropy, Penalties
 from ham.tasks import Codec
 from ham.train import estimators
 from ham.train.estimators import LEAST_SQUARE, Estimator
@@ -77,12 +77,13 @@ class Gradient:
         leaves: int,
         reinforce: float,
         exploration: float,
+        entropy: Entropy | None = None,
         places: Int[Tensor, "rows"] | None = None,
         start: Start | None = None,
         beforehand: Beforehand | None = None,
     ) -> Cost:
-        """Run the batch, with as many timesteps as it has symbols times η."""
-        model = self.model
+        """Run the batch, with as many timesteps as it has symbols times η; `entropy` is by default the run's."""
+        model, entropy = self.model, entropy or self.run.objective.entropy
         engine = self._in_one_call(examples.codec, decides=uniforms.shape[-1] > 0)
         if engine is not None and (uniforms.shape[-1] or model.baseline is None):
             given = (examples.inputs, examples.lengths, examples.asked, examples.targets, examples.counted)
@@ -94,6 +95,7 @@ class Gradient:
                 leaves=leaves,
                 reinforce=reinforce,
                 exploration=exploration,
+                entropy=entropy,
                 places=places,
                 start=start,
                 stock=cast(Any, model).stock_after(beforehand) if beforehand else None,
@@ -103,7 +105,7 @@ class Gradient:
         # A model that has no use for these need not know of them.
         given_beside = {"places": places, "start": start, "beforehand": beforehand}
         told: dict[str, Any] = {name: value for name, value in given_beside.items() if value is not None}
-        if (penalties := self._penalties(exploration)) != NO_PENALTIES:
+        if (penalties := self._penalties(exploration, entropy)) != NO_PENALTIES:
             told["penalties"] = penalties
         episode = model(
             examples.inputs,
@@ -124,18 +126,19 @@ class Gradient:
             every=model.every,
             reinforce=reinforce,
             exploration=exploration,
+            entropy=entropy,
             estimator=self.estimator,
         )
         norm = self._backward(terms.loss)
         parts = {name: float(part.detach()) for name, part in terms.parts.items()}
         return Cost({name: parts.get(name, 0.0) for name in PARTS}, terms.entropy, terms.wrong, norm)
 
-    def _penalties(self, exploration: float) -> Penalties:
+    def _penalties(self, exploration: float, entropy: Entropy) -> Penalties:
         """What is asked of the memory; without soft attention exploration is the sampled decisions' own."""
         if not self.soft:
             return Penalties(self.pull) if self.pull else NO_PENALTIES
         weight = exploration / self.run.data.batch
-        return Penalties(self.pull, weight, self.run.objective.entropy, self.tree_clip)
+        return Penalties(self.pull, weight, entropy, self.tree_clip)
 
     def _of_cross_entropy(self, episode: Episode, examples: Examples) -> Cost | None:
         """For models that decide nothing: by autograd, but for the objective, which an engine may have."""
@@ -172,7 +175,6 @@ def options_of(run: Run) -> dict[str, Any]:
         "reward": run.objective.reward,
         "baseline": run.objective.baseline,
         "normalise": run.objective.normalise,
-        "entropy": run.objective.entropy,
         "discount": run.objective.discount,
         "least_entropy": LEAST_ENTROPY,
         "least_square": LEAST_SQUARE,

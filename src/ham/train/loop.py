@@ -120,6 +120,7 @@ def _batches(state: State, gradient: Gradient, now: Pace, clock: _Clock, folder:
             leaves=drawn.leaves,
             reinforce=now.reinforce,
             exploration=now.exploration,
+            entropy=now.entropy,
             **drawn.told,
         )
         if not cost.finite:

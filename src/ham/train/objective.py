@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from ham.config import Run
 from ham.core.errors import InputError
 from ham.ops import Episode
-from ham.ops.episode import exploration_of
+from ham.ops.episode import Entropy, exploration_of
 from ham.tasks import Batch, Codec
 from ham.train import estimators, losses
 from ham.train.estimators import Estimator, Outcomes, discounted_returns, estimated, normalised
@@ -86,11 +86,13 @@ def objective(
     every: int,
     reinforce: float,
     exploration: float,
+    entropy: Entropy | None = None,
     estimator: Estimator | None = None,
 ) -> Terms:
     """The loss whose gradient the paper descends, averaged over the batch.
 
-    `head` is the model's own baseline; `estimator` is by default the run's. What penalties cost is the episode's.
+    `head` is the model's own baseline; `entropy` and `estimator` are by default the run's. What penalties cost is the
+    episode's.
     """
     settings = run.objective
     depth = episode.turn_logits.shape[-1]
@@ -117,7 +119,7 @@ def objective(
     parts["reinforce"] = reinforce * losses.reinforce_loss(episode.log_probs, advantages, ran)
     entropies = episode.entropies
     if exploration > 0:
-        terms = exploration_of(entropies, settings.entropy)
+        terms = exploration_of(entropies, entropy or settings.entropy)
         parts["exploration"] = exploration * losses.exploration_loss(terms, ran)
     mean_entropy = (entropies.detach() * ran[..., None]).sum() / (ran.sum() * depth).clamp(min=1)
     return Terms(parts, float(mean_entropy), wrong)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from ham.config import Run, Schedule
+from ham.ops.episode import Entropy
 
 Phase = Literal["main", "finish", "done"]
 
@@ -17,6 +18,7 @@ class Pace:
     learning_rate: float
     exploration: float
     reinforce: float
+    entropy: Entropy
 
 
 def pace(run: Run, phase: Phase, epoch: int, began: int) -> Pace:
@@ -26,6 +28,7 @@ def pace(run: Run, phase: Phase, epoch: int, began: int) -> Pace:
         settings.learning_rate * settings.learning_rate_decay ** (epoch - began),
         settings.exploration * settings.exploration_decay ** (epoch - began),
         settings.reinforce,
+        run.objective.entropy if settings.exploration_term == "usual" else settings.exploration_term,
     )
 
 

@@ -52,7 +52,6 @@ class Options:
     reward: str
     baseline: str
     normalise: bool
-    entropy: str
     discount: float
     least_entropy: float
     least_square: float
@@ -60,7 +59,7 @@ class Options:
     def fill(self, objective: Any) -> None:
         objective.runs, objective.normalise = self.runs, self.normalise
         objective.reward, objective.baseline = REWARDS.index(self.reward), BASELINES.index(self.baseline)
-        objective.entropy, objective.discount = ENTROPIES.index(self.entropy), self.discount
+        objective.discount = self.discount
         objective.least_entropy, objective.least_square = self.least_entropy, self.least_square
 
 
@@ -170,6 +169,7 @@ class Gradient:
         leaves: int,
         reinforce: float,
         exploration: float,
+        entropy: str,
         places: Tensor | None = None,
         start: tuple[Tensor, Tensor] | None = None,
         stock: Stock | None = None,
@@ -199,6 +199,7 @@ class Gradient:
         episode.durations, episode.uniforms = durations.data_ptr(), uniforms.data_ptr()
         objective.targets, objective.counted = targets.data_ptr(), counted.data_ptr()
         objective.reinforce, objective.exploration = reinforce, exploration
+        objective.entropy = ENTROPIES.index(entropy)
         terms = self.batches.run()
         if terms is None:
             check_range("lengths", lengths, 0, inputs.shape[1])
