@@ -69,6 +69,7 @@ PARTS = {
     "objective": Objective,
     "optimiser": Optimiser,
     "schedule": Schedule,
+    "opening": Phase,
     "main": Phase,
     "end": Phase,
 }

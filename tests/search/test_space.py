@@ -201,7 +201,7 @@ def test_settings_change_nothing_else():
 def test_no_two_settings_share_their_short_name():
     names = [
         f"{part}.{field.name}"
-        for part in ("model", "data", "objective", "optimiser", "schedule", "main", "end")
+        for part in ("model", "data", "objective", "optimiser", "schedule", "opening", "main", "end")
         for field in fields(getattr(RUN, part))
     ]
     assert len({short(name) for name in names}) == len(names)

@@ -123,22 +123,8 @@ def in_sittings(run, path):
     return folder
 
 
-@pytest.fixture
-def all_wrong(monkeypatch):
-    """No validation error is ever lower than another."""
-    evaluate = loop.evaluate
-
-    def wrong(*arguments, **named):
-        score = evaluate(*arguments, **named)
-        return dataclasses.replace(score, wrong=score.examples)
-
-    monkeypatch.setattr(loop, "evaluate", wrong)
-
-
-@pytest.mark.parametrize("mastered", [7, 100])
-def test_a_run_that_does_not_get_on_begins_anew_until_it_does(
-    tmp_path, every_batch, monkeypatch, all_wrong, mastered
-):
+@pytest.mark.parametrize("mastered", [5, 100])
+def test_a_run_that_fails_its_trial_begins_anew_until_it_passes(tmp_path, every_batch, monkeypatch, mastered):
     grow, states = Curriculum.after, []
     epoch_of = loop._advance
 
@@ -152,23 +138,21 @@ def test_a_run_that_does_not_get_on_begins_anew_until_it_does(
         )
 
     monkeypatch.setattr(loop, "_advance", advance)
-    run = changed(RUN, {"schedule.epochs": 9, "schedule.trial": 2, "schedule.finish": 1, "data.leaves": 8})
+    run = changed(RUN, {"schedule.epochs": 7, "schedule.trial": 2, "schedule.finish": 1, "data.leaves": 8})
     folder = begin(tmp_path / "run", run)
     epochs = [epoch for epoch in train(run, folder) if isinstance(epoch, Epoch)]
-    anew = [3, 6]
+    anew = [2, 4]
     began = [began for began, _, _ in states]
-    assert sorted(set(began) - {0, 8}) == anew
+    assert sorted(set(began) - {0, 6}) == anew
     for (_, kept, steps), epoch in zip(states, epochs, strict=True):
         assert kept != (epoch.epoch in anew)
         assert (steps == 0) == (epoch.epoch in anew)
-    assert [epoch.longest for epoch in epochs] == [2] * 7 + ([4, 8] if mastered == 7 else [2] * 2)
-    assert len({epoch.loss for epoch in epochs}) == 9
+    assert [epoch.longest for epoch in epochs] == ([2, 2, 2, 2, 2, 4, 8] if mastered == 5 else [2] * 7)
+    assert len({epoch.loss for epoch in epochs}) == 7
     assert result(in_sittings(run, tmp_path / "again")) == result(folder)
 
 
-def test_a_run_that_does_not_get_on_with_a_later_stage_begins_anew_from_the_first(
-    tmp_path, monkeypatch, all_wrong
-):
+def test_a_run_that_fails_its_trial_on_a_later_stage_begins_anew_from_the_first(tmp_path, monkeypatch):
     grow = Curriculum.after
     monkeypatch.setattr(Curriculum, "after", lambda self, error: grow(self, error=float(self.stage > 0)))
     run = changed(RUN, {"schedule.epochs": 7, "schedule.trial": 2, "data.leaves": 8})
@@ -176,36 +160,44 @@ def test_a_run_that_does_not_get_on_with_a_later_stage_begins_anew_from_the_firs
     assert [epoch.longest for epoch in epochs] == [2, 4, 4, 4, 2, 4, 4]
 
 
-def test_a_start_that_gets_on_slowly_goes_on(tmp_path, monkeypatch):
-    errors = iter([90, 80, 85, 70, 75, 60, 65, 66])
-    evaluate = loop.evaluate
-
-    def getting_on(*arguments, **named):
-        return dataclasses.replace(evaluate(*arguments, **named), examples=100, wrong=next(errors))
-
-    monkeypatch.setattr(loop, "evaluate", getting_on)
-    run = changed(RUN, {"schedule.epochs": 8, "schedule.trial": 2, "schedule.finish": 0, "data.leaves": 8})
-    folder = begin(tmp_path / "run", run)
-    rates = [epoch.learning_rate for epoch in train(run, folder) if isinstance(epoch, Epoch)]
-    assert rates == sorted(set(rates), reverse=True)
-    assert folder.read_state()[1]["phase_began"] == 0
-
-
-def test_mastery_of_short_inputs_ends_the_main_phase(tmp_path, every_batch, monkeypatch):
+def test_an_opening_phase_masters_short_inputs_by_its_own_pace(tmp_path, every_batch, monkeypatch):
     grow = Curriculum.after
     monkeypatch.setattr(Curriculum, "after", lambda self, error: grow(self, error=0.0))
-    run = changed(RUN, {"schedule.epochs": 7, "schedule.finish": 3, "schedule.mastery": 4, "data.leaves": 16})
+    run = changed(
+        RUN,
+        {
+            "schedule.epochs": 7,
+            "schedule.opening": 4,
+            "data.leaves": 16,
+            "opening.learning_rate": 0.01,
+            "opening.exploration_term": "negative",
+        },
+    )
     folder = begin(tmp_path / "run", run)
+    asked, of = [], Gradient.of
+
+    def noting(self, *arguments, **named):
+        asked.append((named["leaves"], named["entropy"]))
+        return of(self, *arguments, **named)
+
+    monkeypatch.setattr(Gradient, "of", noting)
     epochs = [epoch for epoch in train(run, folder) if isinstance(epoch, Epoch)]
-    assert [epoch.phase for epoch in epochs] == [*["main"] * 2, *["finish"] * 3]
-    assert [epoch.longest for epoch in epochs] == [2, 4, 4, 8, 16]
+    assert [epoch.phase for epoch in epochs] == [*["opening"] * 2, *["main"] * 4, "finish"]
+    assert [epoch.longest for epoch in epochs] == [2, 4, 4, 8, 16, 16, 16]
+    assert [epoch.learning_rate for epoch in epochs][:3] == [0.01, 0.01 * 0.96, run.main.learning_rate]
+    assert {entropy for _, entropy in asked[:10]} == {"negative"}
+    assert {entropy for _, entropy in asked[10:]} == {"inverse"}
     assert result(in_sittings(run, tmp_path / "again")) == result(folder)
 
 
-def test_short_inputs_that_are_not_mastered_are_left_to_the_end_phase(tmp_path):
-    run = changed(RUN, {"schedule.mastery": 2, "data.threshold": 0.0})
+def test_an_opening_that_is_not_mastered_lasts_until_the_end_phase(tmp_path):
+    run = changed(RUN, {"schedule.opening": 2, "data.threshold": 0.0})
     epochs = [epoch for epoch in train(run, begin(tmp_path / "run", run)) if isinstance(epoch, Epoch)]
-    assert [(epoch.phase, epoch.longest) for epoch in epochs] == [("main", 2), ("main", 2), ("finish", 2)]
+    assert [(epoch.phase, epoch.longest) for epoch in epochs] == [
+        ("opening", 2),
+        ("opening", 2),
+        ("finish", 2),
+    ]
 
 
 def test_with_small_growth_several_stages_share_a_tree(tmp_path, every_batch, monkeypatch):

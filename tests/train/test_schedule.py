@@ -41,6 +41,9 @@ def test_the_end_phase_starts_at_its_own_rate_and_does_not_explore():
 @pytest.mark.parametrize(
     ("phase", "began", "epochs", "settled", "then"),
     [
+        ("opening", 0, 2, False, "opening"),
+        ("opening", 0, 2, True, "main"),
+        ("opening", 0, 6, True, "finish"),
         ("main", 0, 5, False, "main"),
         ("main", 0, 6, False, "finish"),
         ("main", 0, 3, True, "finish"),
@@ -59,13 +62,14 @@ def test_without_an_end_phase_the_main_phase_is_all():
     assert phase_after(settings, "main", 0, 4, True) == "done"
 
 
-def test_a_main_phase_of_so_many_epochs_is_counted_from_where_it_began_anew():
+def test_a_main_phase_of_so_many_epochs_is_counted_from_where_it_began():
     settings = Schedule(epochs=100, finish=10, main=20)
     assert phase_after(settings, "main", 0, 19, False) == "main"
     assert phase_after(settings, "main", 0, 20, False) == "finish"
     assert phase_after(settings, "main", 12, 31, False) == "main"
     assert phase_after(settings, "main", 12, 32, False) == "finish"
     assert phase_after(settings, "main", 80, 90, False) == "finish"
+    assert phase_after(settings, "opening", 0, 30, False) == "opening"
 
 
 @pytest.mark.parametrize(

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 COMMAND = "ham train"
 BASELINE = "--objective.baseline"
-COMPONENTS = ("model", "data", "objective", "optimiser", "schedule", "main", "end")
+COMPONENTS = ("model", "data", "objective", "optimiser", "schedule", "main", "end", "opening")
 COMMON = {
     "model.kind", "model.cells", "model.size", "model.hidden",
     "data.batch", "data.batches", "data.leaves",
@@ -79,6 +79,7 @@ class New:
     schedule: Schedule
     main: Phase
     end: Phase
+    opening: Phase
     execution: Annotated[Execution, together()]
     out: Annotated[Path | None, optional("DIR")] = None
     """Folder of the run; by default runs/TASK-SEED."""

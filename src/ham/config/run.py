@@ -43,6 +43,8 @@ class Run:
     objective: Objective = field(default_factory=Objective)
     optimiser: Optimiser = field(default_factory=Optimiser)
     schedule: Schedule = field(default_factory=Schedule)
+    opening: Phase = field(default_factory=Phase)
+    """Before the main phase, if `schedule.opening` asks for it."""
     main: Phase = field(default_factory=Phase)
     end: Phase = END
     seed: int = 0
@@ -60,11 +62,11 @@ class Run:
             f"objective.pull is for models with a tree, not for {self.model.kind}",
         )
         require(
-            not self.schedule.mastery or self.data.start <= self.schedule.mastery < self.data.leaves,
-            f"schedule.mastery must be 0 or lie in {self.data.start} … {self.data.leaves - 1}, "
-            f"got {self.schedule.mastery}",
+            not self.schedule.opening or self.data.start <= self.schedule.opening < self.data.leaves,
+            f"schedule.opening must be 0 or lie in {self.data.start} … {self.data.leaves - 1}, "
+            f"got {self.schedule.opening}",
         )
-        for name, phase in (("main", self.main), ("end", self.end)):
+        for name, phase in (("opening", self.opening), ("main", self.main), ("end", self.end)):
             require(
                 not phase.tall or self.model.traits.tree,
                 f"{name}.tall is for models with a tree, not for {self.model.kind}",
@@ -125,7 +127,7 @@ def _numbers_in_a_step(model: Architecture, data: Data) -> int:
     return data.batch * leaves * model.every * (model.cells + in_tree)
 
 
-NOWHERE = {"main.anywhere": 0.0, "end.anywhere": 0.0}
+NOWHERE = {"opening.anywhere": 0.0, "main.anywhere": 0.0, "end.anywhere": 0.0}
 """For a model without a bound inside of which it could start."""
 UNBOUNDED = {"model.cell_bound": 0.0, **NOWHERE}
 

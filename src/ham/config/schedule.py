@@ -24,31 +24,33 @@ class Optimiser:
 
 @dataclass(frozen=True)
 class Schedule:
-    """How many epochs, in a main phase and in an end phase for exactness, which starts from the averaged weights."""
+    """How many epochs, in an opening phase for short inputs, if there is one, in a main phase, and in an end phase for
+    exactness. Each starts from the averaged weights.
+    """
 
     epochs: int = 100
     """Epochs in all, at most."""
     finish: int = 0
     """The last of them, which are the end phase; a shorter run still begins with one epoch of the main phase."""
     main: int = 0
-    """Epochs of the main phase, at most, since it began or began anew; 0: all that the end phase leaves it."""
-    mastery: int = 0
-    """The main phase ends once inputs of so many rows are mastered, and the end phase begins with them; 0 has longer
-    ones in the main phase too."""
+    """Epochs of the main phase, at most, since it began, or began anew; 0: all that the end phase leaves it."""
+    opening: int = 0
+    """Rows of the longest inputs of the opening phase: once they are mastered, the main phase begins, with inputs as
+    long; 0 has none."""
     patience: int = 10
     """The main phase ends after so many epochs on the last stage without a lower validation error."""
     restart: bool = False
     """Begin the main phase again whenever inputs get longer: from the averaged weights, with its first learning rate
     and exploration."""
     trial: int = 0
-    """What patience is on the last stage, on those before it: after so many epochs of the main phase without a lower
-    validation error the run begins anew with other weights, as often as its epochs allow; 0 never does."""
+    """Epochs for each stage of the curriculum but the last, within the first phase: a run that has not mastered as
+    many in time begins anew with other weights, as often as its epochs allow; 0 never does."""
 
     def __post_init__(self) -> None:
         require_in_range(self, "epochs", "patience")
         require(self.trial >= 0, f"trial must not be negative, got {self.trial}")
         require(self.main >= 0, f"main must not be negative, got {self.main}")
-        require(self.mastery >= 0, f"mastery must not be negative, got {self.mastery}")
+        require(self.opening >= 0, f"opening must not be negative, got {self.opening}")
         require(self.finish >= 0, f"finish must not be negative, got {self.finish}")
 
     @property

@@ -1,7 +1,7 @@
 """The paper's models with hard attention: LSTM+HAM for sequences, raw HAM for data structures.
 
-Most starts master inputs twice as long every few epochs, and the others never do: a start whose error does not fall
-for three (`trial`) is given up for another, of which there is time for several.
+Most starts master inputs twice as long every few epochs, and the others never do: a start that takes more than three a
+stage (`trial`) is given up for another, of which there is time for several.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ def search() -> Run:
     """One output for each input: runs of one input would only repeat it, so one run each.
 
     What the query is compared with is copied up, so that it is the same at every height. Tall trees from the start kept
-    it from learning small ones, and many inputs with gaps between rows, which no question has, from exactness; with none
-    it fails where all keys are the smallest and the largest, in tall trees.
+    it from learning small ones, and many inputs with gaps between their rows, which no question has, from exactness;
+    with none of those it fails in tall trees where all keys are the smallest or the largest.
     """
     return Run(
         "search",
@@ -110,23 +110,26 @@ def _ordered(task: str, runs: int) -> Run:
 def add() -> Run:
     """With the paper's questions alone, where each digit lies is learned by heart for each length; hence `varied`.
 
-    Much exploration masters short sums, or the run begins anew; on longer ones it would unlearn them. The end phase
-    does not explore: from short sums to long ones it needs tall trees and any first state, which only a rule serves.
+    Three phases. The usual −αH masters short sums, or the run begins anew; on longer ones it unlearns them. α/H, from
+    there, opens what is sure and wrong, on each tree anew, and in tall ones only a rule gets on. The end is for any
+    first state and for carries; it gets on even from where α/H did not.
     """
+    pace = Phase(
+        learning_rate=3.2e-3,
+        learning_rate_decay=0.97,
+        reinforce=2.3,
+        exploration=3e-3,
+        exploration_decay=0.94,
+    )
     return Run(
         "add",
         replace(_BOUNDED, every=2),
         practice=Options(varied=0.6),
         data=Data(runs=4, start=8, threshold=0.002),
-        objective=replace(_PEERS, discount=0.5, entropy="negative", pull=1.2e-4),
-        schedule=Schedule(epochs=240, finish=40, mastery=16, trial=12),
-        main=Phase(
-            learning_rate=3.2e-3,
-            learning_rate_decay=0.97,
-            reinforce=2.3,
-            exploration=0.028,
-            exploration_decay=0.92,
-        ),
+        objective=replace(_PEERS, discount=0.5, pull=1.2e-4),
+        schedule=Schedule(epochs=290, finish=40, main=45, opening=16, patience=6, restart=True, trial=12),
+        opening=replace(pace, exploration=0.028, exploration_decay=0.92, exploration_term="negative"),
+        main=replace(pace, tall=0.3),
         end=replace(_ANY_LENGTH, learning_rate=2.5e-3, learning_rate_decay=0.94, hard=0.3),
     )
 

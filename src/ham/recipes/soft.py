@@ -37,6 +37,6 @@ def soft(hard: Run) -> Run:
         ),
         objective=Objective(pull=6e-4),
         optimiser=Optimiser(clip=1.2),
-        schedule=Schedule(epochs=36, finish=10, restart=hard.task == "add"),
+        schedule=Schedule(epochs=36, finish=10, restart=hard.schedule.restart),
         main=Phase(learning_rate=4.5e-3, exploration=5e-3, exploration_decay=0.82),
     )

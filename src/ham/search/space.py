@@ -164,12 +164,12 @@ def with_settings(run: Run, changes: Mapping[str, Value], where: str) -> Run:
 
 
 def short(name: str) -> str:
-    """A setting's own name, which only those of the two phases share.
+    """A setting's own name, which only those of the phases share.
 
     >>> short("data.mix"), short("model.soft.in_order"), short("end.reinforce")
     ('mix', 'in_order', 'end.reinforce')
     """
-    return name if name.startswith("end.") else name.rpartition(".")[2]
+    return name if name.startswith(("opening.", "end.")) else name.rpartition(".")[2]
 
 
 def shown(value: Value) -> str:

@@ -34,6 +34,10 @@ class Curriculum:
             return replace(self, stage=self.stage + 1)
         return self
 
+    def back_to(self, most: int) -> Curriculum:
+        """The last stage that has no longer inputs than these."""
+        return replace(self, stage=max(sum(longest <= most for longest in self.stages) - 1, 0))
+
     def draw(self, rng: np.random.Generator, mix: float, most: int) -> int:
         """The longest input of a batch: that of the current stage, or in a share `mix` of batches of any so far.
 

@@ -23,7 +23,7 @@ from ham.train.estimators import Estimator
 from ham.train.evaluate import Score, evaluate
 from ham.train.gradient import Cost, Gradient
 from ham.train.practice import PLAIN, Conditions
-from ham.train.schedule import Pace, pace, phase_after
+from ham.train.schedule import Pace, first_phase, pace, phase_after
 from ham.train.state import Progress, State
 
 SECONDS_BETWEEN_STATES = 30.0
@@ -250,21 +250,23 @@ def _record(state: State, score: Score, now: Pace, is_best: bool) -> Epoch:
 def _advance(state: State, plain: Score) -> None:
     """On to the next epoch, and to longer inputs or another phase where the paper's questions say so."""
     progress, schedule, before = state.progress, state.run.schedule, state.conditions
-    grown = state.curriculum.after(plain.error / 100)
-    mastered = progress.phase == "main" and 0 < schedule.mastery < grown.longest
-    if not mastered:
-        state.curriculum = grown
+    state.curriculum = state.curriculum.after(plain.error / 100)
     grew = state.curriculum.stage > progress.stage
-    progress.stage = state.curriculum.stage
     progress.epoch += 1
     progress.batch, progress.sums, progress.parts = 0, [0.0] * 4, [0.0] * len(PARTS)
-    settled = mastered or (state.curriculum.complete and progress.since_better >= schedule.patience)
+    if progress.phase == "opening":
+        settled = state.curriculum.longest > schedule.opening
+        if settled:
+            state.curriculum = state.curriculum.back_to(schedule.opening)
+    else:
+        settled = state.curriculum.complete and progress.since_better >= schedule.patience
+    progress.stage = state.curriculum.stage
     phase = phase_after(schedule, progress.phase, progress.phase_began, progress.epoch, settled)
     if phase == "done":
         progress.phase = phase  # all else stays as it is, for who wants it to go on after all
     elif phase != progress.phase or (schedule.restart and grew and phase == "main"):
         state.begin_phase(phase)
-    elif phase == "main" and _failed_its_trial(state):
+    elif phase == first_phase(schedule) and _failed_its_trial(state):
         state.begin_anew()
     if phase != "done" and state.conditions != before:
         # What is validated on is another thing from here on: errors before do not compare.
@@ -272,9 +274,9 @@ def _advance(state: State, plain: Score) -> None:
 
 
 def _failed_its_trial(state: State) -> bool:
-    """Whether a stage before the last, which has all the time that is left, does not get on."""
-    trial = state.run.schedule.trial
-    return 0 < trial <= state.progress.since_better and not state.curriculum.complete
+    """Whether fewer stages were mastered than there was time for; the last one has all the time that is left."""
+    trial, took = state.run.schedule.trial, state.progress.epoch - state.progress.phase_began
+    return bool(trial) and took >= trial * (state.progress.stage + 1) and not state.curriculum.complete
 
 
 __all__ = ["Diverged", "Epoch", "Step", "train"]

@@ -18,7 +18,7 @@ from numpy import ndarray
 from ham.config import Run
 from ham.models import Beforehand, Start
 from ham.tasks import Batch, Task
-from ham.train.schedule import Phase
+from ham.train.schedule import Phase, settings_of
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class Conditions:
     @classmethod
     def of(cls, run: Run, phase: Phase, longest: int) -> Conditions:
         """Those of a phase of a run, where the longest inputs have so many rows."""
-        settings = run.end if phase == "finish" else run.main
+        settings = settings_of(run, phase)
         return cls(
             tall=settings.tall if longest >= settings.tall_from else 0.0,
             tallest=run.data.tallest,

@@ -145,7 +145,7 @@ def require_possible(run: Run) -> None:
     if (least := capacity_for(task.shortest)) > run.data.leaves:
         raise InputError(f"{task.name} needs at least {least} leaves, got {run.data.leaves}")
     task.practised(run.practice)
-    if any(phase.hard for phase in (run.main, run.end)):
+    if any(phase.hard for phase in (run.opening, run.main, run.end)):
         practised_cases(task)
 
 

@@ -22,7 +22,7 @@ from ham.train.adam import Adam
 from ham.train.curriculum import Curriculum, stages
 from ham.train.flat import FlatParameters
 from ham.train.practice import Conditions
-from ham.train.schedule import Phase
+from ham.train.schedule import Phase, first_phase
 
 
 @dataclass
@@ -75,7 +75,7 @@ class State:
         """Moving average of the weights, which is validated and kept."""
         self.best = self.average.clone()
         self.curriculum = curriculum_of(run, self.task)
-        self.progress = Progress()
+        self.progress = Progress(phase=first_phase(run.schedule))
         self.records: list[dict[str, Any]] = []
         """What `metrics.jsonl` holds."""
         self.whole = True
@@ -130,7 +130,7 @@ class State:
         self.curriculum = curriculum_of(self.run, self.task)
         self.progress.stage = self.progress.averaged_steps = 0
         self.progress.best = Progress().best
-        self.begin_phase("main")
+        self.begin_phase(first_phase(self.run.schedule))
 
     def _go_on(self, saved: tuple[dict[str, Tensor], dict[str, Any]], folder: RunFolder) -> None:
         tensors, self.progress = self._fitting(saved, folder)
