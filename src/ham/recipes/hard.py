@@ -112,7 +112,7 @@ def add() -> Run:
 
     Three phases. The usual −αH masters short sums, or the run begins anew; on longer ones it unlearns them. α/H, from
     there, opens what is sure and wrong, on each tree anew, and in tall ones only a rule gets on. The end is for any
-    first state and for carries; it gets on even from where α/H did not.
+    first state and for carries.
     """
     pace = Phase(
         learning_rate=3.2e-3,
@@ -127,7 +127,7 @@ def add() -> Run:
         practice=Options(varied=0.6),
         data=Data(runs=4, start=8, threshold=0.002),
         objective=replace(_PEERS, discount=0.5, pull=1.2e-4),
-        schedule=Schedule(epochs=290, finish=40, main=45, opening=16, patience=6, restart=True, trial=12),
+        schedule=Schedule(epochs=200, finish=38, opening=16, patience=20, restart=True, trial=12),
         opening=replace(pace, exploration=0.028, exploration_decay=0.92, exploration_term="negative"),
         main=replace(pace, tall=0.3),
         end=replace(_ANY_LENGTH, learning_rate=2.5e-3, learning_rate_decay=0.94, hard=0.3),
