@@ -116,7 +116,7 @@ def test_the_race(open_page, best_address):
     for _ in range(200):
         counts.append(
             [
-                int(opened.locator(f"#race-{lane}-count").inner_text().split()[0] or 0)
+                int((opened.locator(f"#race-{lane}-count").inner_text().split() or ["0"])[0])  # not yet begun
                 for lane in ("tree", "cells")
             ]
         )
