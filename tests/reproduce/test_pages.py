@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+import ham
 from ham.bench import report
 from ham.core.errors import InputError
 from ham.reproduce import document, exact, pages, publish, tables
@@ -56,6 +57,7 @@ def test_a_card_says_how_its_model_came_about(name):
 def test_a_card_is_written_anew(tmp_path, monkeypatch):
     monkeypatch.setattr(publish, "PRETRAINED", tmp_path)
     monkeypatch.setattr(exact, "HARD_ASKED", 1)
+    ham.set_backend("auto")  # a thousand operations and more, one by one, are slow without the engine
     shutil.copytree(PRETRAINED / "stack", tmp_path / "stack", ignore=lambda *_: [CARD])
     written = (publish.renew("stack", examples=5) / CARD).read_text("utf-8")
     assert written.splitlines()[: len(origin(PRETRAINED / "stack", "stack"))] == origin(

@@ -148,6 +148,7 @@ def test_a_seed_means_the_same_examples_whoever_asks(monkeypatch):
     from ham.runs import PRETRAINED, load
 
     monkeypatch.setattr(publish, "FAR_ASKED", 1)
+    ham.set_backend("auto")  # a thousand operations, one by one, are slow without the engine
     trained = load("stack")
     for split, leaves in (("test", 32), ("generalisation", 128)):
         in_table, size = score_of(trained, split, examples=6, seed=CARD_SEED)
