@@ -24,6 +24,8 @@ import ham
 MOMENTS = (0.5, 1.2, 4.0)
 SECONDS_AT_MOST = 60.0
 """A command may wait for others, whose time is not its own."""
+LAST_MOMENT = 0.3
+"""Seconds of the processor in which a command that is not ended by Ctrl-C had only its own end before it."""
 PRETRAINED = Path(ham.__file__).parent / "pretrained"
 TALL = ("--data.start", "4096", "--data.leaves", "4096", "--data.batch", "16")
 COMMANDS: dict[str, tuple[str, ...]] = {
@@ -33,7 +35,7 @@ COMMANDS: dict[str, tuple[str, ...]] = {
     "stress": ("stress", "sort", "--examples", "2000"),
     "solve": ("solve", "sort", "--file", "questions.txt"),
     "view": ("view", "sort", "--no-open"),
-    "trace": ("trace", "sort", "7:1 3:9 7:2"),
+    "trace": ("trace", "sort", "7:1 3:9 " * 400),
     "plot": ("plot", str(PRETRAINED / "sort")),
     "tune": ("tune", "reverse", "--trials", "2", "--workers", "1"),
     "sweep": ("sweep", "reverse", "--workers", "1"),
@@ -84,8 +86,10 @@ def interrupted(words: tuple[str, ...], moment: float) -> End | None:
         seconds = time.monotonic() - pressed
         process.returncode = os.waitstatus_to_exitcode(status)
         said.seek(0)
-        processor = used.ru_utime + used.ru_stime - had[process.pid]
-        return End(seconds, max(processor, 0.0), process.returncode, said.read().decode())
+        processor = max(used.ru_utime + used.ru_stime - had[process.pid], 0.0)
+        if process.returncode == 0 and processor < LAST_MOMENT:
+            return None
+        return End(seconds, processor, process.returncode, said.read().decode())
 
 
 def _listens(pid: int) -> bool:
