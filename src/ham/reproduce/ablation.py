@@ -2,8 +2,8 @@
 
     python -m ham.reproduce.ablation stack reverse --seeds 0 1 2 --workers 2 --document docs/ablations.md
 
-Runs go on where they stood, and runs that have ended are only measured, so the same command adds seeds or tasks to a
-page. `--batches` makes epochs shorter in all lines alike, the whole recipe's included.
+Runs go on where they stood, and runs that have ended are only measured: the same command with more seeds or tasks adds
+them to the page. `--batches` makes epochs shorter in all lines alike, the whole recipe's included.
 """
 
 from __future__ import annotations
@@ -25,9 +25,8 @@ from ham.runs import RunFolder, Trained, load
 from ham.train.evaluate import evaluate, evaluate_at
 from ham.train.practice import Conditions
 
-EVERYTHING = "nothing"
 LEFT_OUT: dict[str, dict[str, Any]] = {
-    EVERYTHING: {},
+    "nothing": {},
     "bounds": {"model.top": 0.0, "model.join": "rectified", **UNBOUNDED},
     "tall trees": {"main.tall": 0.0, "end.tall": 0.0},
     "other first states": {**NOWHERE, "main.stocked": 0.0, "end.stocked": 0.0},
@@ -90,14 +89,13 @@ def validation(trained: Trained, whole: Run) -> float:
     conditions = Conditions.of(whole, "finish", leaves)
     if not trained.run.model.cell_bound:
         conditions = replace(conditions, anywhere=0.0)  # there is no bound to start anywhere inside of
-    rng = generator(Purpose.VALIDATION, SEED, 0)
     return evaluate(
         trained.model,
         trained.task,
         leaves=leaves,
         lengths=(1, leaves),
         examples=VALIDATED,
-        rng=rng,
+        rng=generator(Purpose.VALIDATION, SEED, 0),
         conditions=conditions,
     ).error
 

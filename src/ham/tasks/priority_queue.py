@@ -72,13 +72,13 @@ class PriorityQueue(Online):
 
     def manner(self, rng):
         """At random, among neighbours, which are hardest to tell apart, or in order."""
-        draw, most = rng.random(), self.capacity
+        draw = rng.random()
         if draw < 0.25:
             return {}
         if draw < 0.5:
             return {"order": "ascending"}
         width = int(rng.integers(2, 9))
-        first = int(rng.integers(most - width, endpoint=True))
+        first = int(rng.integers(self.capacity - width, endpoint=True))
         return {"among": range(first, first + width)}
 
     def earlier(self, rng):
