@@ -5,8 +5,9 @@ seeds become a shipped model by
 
     python -m ham.reproduce.publish NAME RUN_DIR...
 
-The one that validated best is shipped; the errors of all go into `seeds.json`. Without a RUN_DIR the card of a shipped
-model is written anew, its errors measured again.
+The one that validated best is shipped; the errors of all go into `seeds.json`. Seeds of the same recipe that were
+published before stay there, and the shipped one among them stays shipped if none of the new ones validated better.
+Without a RUN_DIR the card of a shipped model is written anew, its errors measured again.
 """
 
 from __future__ import annotations
@@ -40,14 +41,28 @@ def publish(name: str, runs: Sequence[Path], examples: int = 2500) -> Path:
     settings = {replace(RunFolder(path).run(), seed=0) for path in runs}
     if len(settings) != 1:
         raise InputError(f"the runs for {name} are of {len(settings)} different recipes")
-    best = best_of(runs)
+    new = [RunFolder(path).run().seed for path in runs]
+    if len(set(new)) < len(new):
+        raise InputError(f"the runs for {name} have seeds {', '.join(map(str, sorted(new)))}: each may come once")
     target = PRETRAINED / name
-    target.mkdir(parents=True, exist_ok=True)
-    for file in (CONFIG, METRICS, CHECKPOINT):
-        shutil.copyfile(best / file, target / file)
-    all_seeds = [{**of_seed(path, examples), "shipped": path == best} for path in runs]
+    before = [its for its in _published(name, *settings) if its["seed"] not in new]
+    best = best_of([*runs, *([target] if any(its["shipped"] for its in before) else [])])
+    if best != target:
+        target.mkdir(parents=True, exist_ok=True)
+        for file in (CONFIG, METRICS, CHECKPOINT):
+            shutil.copyfile(best / file, target / file)
+    shipped_seed = RunFolder(target).run().seed
+    all_seeds = sorted([*before, *(of_seed(path, examples) for path in runs)], key=lambda its: its["seed"])
+    all_seeds = [{**its, "shipped": its["seed"] == shipped_seed} for its in all_seeds]
     write_whole(target / SEEDS, (json.dumps(all_seeds, indent=1) + "\n").encode())
     return renew(name, examples)
+
+
+def _published(name: str, recipe: Run) -> list[dict[str, Any]]:
+    """What the seeds that were published before came to, if they are of this recipe."""
+    folder = RunFolder(PRETRAINED / name)
+    same = (folder.path / CONFIG).exists() and replace(folder.run(), seed=0) == recipe
+    return seeds_of(name) if same else []
 
 
 def renew(name: str, examples: int = 2500) -> Path:
