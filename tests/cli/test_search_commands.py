@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import pytest
 from rich.console import Console
 
-from ham import cli
+from ham import cli, recipes
 from ham.config import changed
 from ham.core.errors import InputError
 from ham.core.install import install
@@ -67,6 +67,16 @@ def test_the_model_follows_from_the_task_unless_it_is_named(ran, words, kind):
     assert ran[0][1].base.model.kind == kind
 
 
+@pytest.mark.parametrize("task", ["sort", "stack"])
+def test_only_what_the_paper_leaves_open_is_searched_to_its_letter(ran, task):
+    cli.main(["tune", task, "--paper", "--trials", "1", "--set", "schedule.epochs=7"])
+    plan = ran[0][1]
+    assert plan.base == changed(recipes.get(f"{task}-paper"), {"schedule.epochs": 7})
+    left_open = {"model.hidden", "model.depth", "objective.discount", "data.threshold"}
+    assert left_open < plan.space.keys()
+    assert not {"data.mix", "data.runs", "main.reinforce", "schedule.finish"} & plan.space.keys()
+
+
 def test_a_search_is_resumed_with_what_it_was_begun_with(ran, tmp_path, capsys):
     cli.main(["tune", "sort", "--trials", "2", "--out", "here", "--set", "data.mix=0.5"])
     cli.main(["tune", "--resume", "here", "--trials", "5", "--workers", "3"])
@@ -82,6 +92,8 @@ def test_a_search_is_resumed_with_what_it_was_begun_with(ran, tmp_path, capsys):
         (["tune"], "name a task"),
         (["tune", "srot"], "no task is named 'srot'"),
         (["tune", "stack", "--model", "lstm+ham"], "stack is online"),
+        (["tune", "sort", "--paper", "--model", "lstm"], "--model names another"),
+        (["tune", "--resume", "old", "--paper"], "it takes no --paper"),
         (["tune", "sort", "--trials", "0"], "1 to 100,000 trials, got 0"),
         (["tune", "sort", "--trials", "x"], "trials"),
         (["tune", "sort", "--seed", "-1"], "must not be negative"),

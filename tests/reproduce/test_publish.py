@@ -25,7 +25,10 @@ def pretrained(tmp_path, monkeypatch):
 
 def trained(folder, seed, loss, **changes):
     """The folder of a short run that says it validated with this loss."""
-    run, settings = RunFolder(folder / f"{seed}-{loss}"), run_with("reverse", seed=seed, **{**SMALL, **changes})
+    run, settings = (
+        RunFolder(folder / f"{seed}-{loss}"),
+        run_with("reverse", seed=seed, **{**SMALL, **changes}),
+    )
     run.begin(settings)
     for _ in train(settings, run):
         pass

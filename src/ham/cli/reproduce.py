@@ -21,12 +21,12 @@ from ham.core.errors import InputError
 from ham.core.files import require_room
 from ham.core.install import install
 from ham.core.text import shell_word, visible
-from ham.models.kinds import KINDS
+from ham.models.kinds import columns
 
 if TYPE_CHECKING:
     from ham.reproduce.complexity import Cost
 
-COLUMNS = tuple(dict.fromkeys(kind.title for kind in KINDS.values()))
+COLUMNS = tuple(dict.fromkeys(column.title for table in (1, 2) for column in columns(table)))
 if TYPE_CHECKING:
     Column = str
 else:

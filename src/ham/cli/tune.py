@@ -9,7 +9,7 @@ from tyro.conf import UseAppendAction, arg
 
 from ham import recipes, tasks
 from ham.cli import search
-from ham.cli.arguments import Backend, optional, rare
+from ham.cli.arguments import Backend, Switch, optional, rare
 from ham.cli.tables import TABLE, Forms
 from ham.config import Architecture, Run, changed
 from ham.core.errors import InputError
@@ -18,6 +18,8 @@ from ham.search import space as spaces
 from ham.search.plan import Plan, SearchFolder
 
 TRIALS = 64
+AS_THE_PAPER_SAYS = {"data.mix": 0.0, "main.reinforce": 1.0, "data.runs": 1, "schedule.finish": 0}
+"""Settings of the default space that the paper does not leave open."""
 
 
 def tune(
@@ -25,6 +27,7 @@ def tune(
     /,
     *,
     model: Annotated[KindName | None, optional(f"{{{','.join(KINDS)}}}")] = None,
+    paper: Switch = False,
     trials: Annotated[int | None, optional("INT")] = None,
     hours: Annotated[float | None, optional("H")] = None,
     space: Annotated[Path | None, optional("FILE")] = None,
@@ -44,6 +47,7 @@ def tune(
     Args:
         task: a task's name (see ham tasks), or file.py:Class, which runs that file's code.
         model: what to train; by default lstm+ham, for data structures raw-ham.
+        paper: search what the paper leaves open, and train as it does to the letter (recipe TASK-paper).
         trials: how many settings to try; 64 by default, with --resume as many as before.
         hours: stop after so long; --resume goes on.
         space: a JSON file that says what to search; the rest of the default space stays.
@@ -56,13 +60,20 @@ def tune(
     """
     resources = cluster.for_hours(hours)
     if resume is not None:
-        given: dict[str, Any] = {"--model": model, "--space": space, "--set": set or None, "--seed": seed}
-        given |= {"--out": out, "--backend": backend}
+        given: dict[str, Any] = {
+            "--model": model,
+            "--paper": paper or None,
+            "--space": space,
+            "--set": set or None,
+            "--seed": seed,
+            "--out": out,
+            "--backend": backend,
+        }
         return search.resume(resume, given, task, trials, success, resources, form)
     if task is None:
         raise InputError(f"name a task, as in: ham tune sort; there are {', '.join(tasks.names())}")
-    base = _base(search.known_task(task), model)
-    given = search.given_settings(space, set)
+    base = _base(search.known_task(task), model, paper)
+    given = (AS_THE_PAPER_SAYS if paper else {}) | search.given_settings(space, set)
     base, searched = spaces.merged(base, tasks.get(base.task), given, str(space) if space else "--set")
     plan = Plan(
         base=base,
@@ -76,11 +87,15 @@ def tune(
     return search.run(folder, plan, resources, form=form, new=True)
 
 
-def _base(task: str, model: str | None) -> Run:
+def _base(task: str, model: str | None, paper: bool) -> Run:
     """The run that a search starts from: the task's recipe for this model, or the general defaults.
 
     What is searched, and limits what else can be set, is taken out of the recipe.
     """
+    if paper:
+        if model:
+            raise InputError("--paper is about the paper's own models, and --model names another")
+        return recipes.get(f"{task}{recipes.PAPER}")
     kind = KINDS[model] if model else kind_for(tasks.get(task).online)
     name = task + kind.suffix
     if name in recipes.names() and (run := recipes.get(name)).model.kind == kind.name:

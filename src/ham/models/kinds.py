@@ -7,7 +7,7 @@ Nothing is imported before a model is built, so that the command line can list k
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from ham.core.errors import InputError
 from ham.core.places import at
@@ -119,6 +119,25 @@ def kind_for(online: bool, suffix: str = "") -> Kind:
     return next(kind for kind in KINDS.values() if kind.suffix == suffix and kind.online in (None, online))
 
 
-def columns(table: int) -> tuple[Kind, ...]:
+PAPER = "-paper"
+"""Ends the names of the recipes that train HAM as the paper does, to the letter: a column beside ours."""
+
+
+class Column(NamedTuple):
+    """A column of the paper's tables."""
+
+    title: str
+    suffix: str
+    """Of the recipes behind its cells."""
+    kind: Kind
+
+
+def columns(table: int) -> tuple[Column, ...]:
     """The columns of one of the paper's tables."""
-    return tuple(kind for kind in KINDS.values() if table in kind.tables)
+    found = []
+    for kind in KINDS.values():
+        if table in kind.tables:
+            found.append(Column(kind.title, kind.suffix, kind))
+            if not kind.suffix:
+                found.append(Column("ham-paper", PAPER, kind))
+    return tuple(found)

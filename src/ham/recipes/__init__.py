@@ -15,7 +15,7 @@ from ham.config import Architecture, Run
 from ham.core.errors import InputError
 from ham.core.files import read_text
 from ham.core.text import meant
-from ham.models.kinds import KINDS, kind_for
+from ham.models.kinds import KINDS, PAPER, kind_for
 from ham.recipes import baselines, hard, paper, soft
 
 HARD: dict[str, Callable[[], Run]] = {
@@ -42,9 +42,6 @@ BY_SUFFIX: dict[str, Callable[[str], Run]] = {
     "-dham": lambda task: soft.soft(HARD[task]()),
 }
 """How the other kinds of models are trained on a task."""
-
-PAPER = "-paper"
-"""Ends the names of the recipes that follow the paper to the letter."""
 
 
 def _to_the_letter(task: str) -> Run:

@@ -14,11 +14,13 @@ from pathlib import Path
 
 from ham.core.errors import InputError
 from ham.core.files import read_text, write_whole
-from ham.models.kinds import KINDS
+from ham.models import kinds
 from ham.runs import CHECKPOINT, PRETRAINED, shipped
 
 EXACT = "How far it is exact"
 """The part of the page that has counts by length."""
+NAMES = {"": "HAM", kinds.PAPER: "HAM to the letter"}
+"""Columns of the README's tables whose name is not that of their recipes."""
 SPLITS = {"test": "test error", "longer": "2–4× longer inputs"}
 
 
@@ -58,9 +60,9 @@ def tables_of(results: str) -> dict[str, dict[str, dict[str, str]]]:
 def columns() -> dict[str, list[str]]:
     """The README's columns, each with those of the two tables that it is made of."""
     found: dict[str, list[str]] = {}
-    for kind in KINDS.values():
-        if kind.tables:
-            found.setdefault(kind.suffix.removeprefix("-").upper() or "HAM", []).append(kind.title)
+    for column in (*kinds.columns(1), *kinds.columns(2)):
+        name = NAMES.get(column.suffix, column.suffix.removeprefix("-").upper())
+        found.setdefault(name, []).append(column.title)
     return found
 
 

@@ -43,7 +43,9 @@ def publish(name: str, runs: Sequence[Path], examples: int = 2500) -> Path:
         raise InputError(f"the runs for {name} are of {len(settings)} different recipes")
     new = [RunFolder(path).run().seed for path in runs]
     if len(set(new)) < len(new):
-        raise InputError(f"the runs for {name} have seeds {', '.join(map(str, sorted(new)))}: each may come once")
+        raise InputError(
+            f"the runs for {name} have seeds {', '.join(map(str, sorted(new)))}: each may come once"
+        )
     target = PRETRAINED / name
     before = [its for its in _published(name, *settings) if its["seed"] not in new]
     best = best_of([*runs, *([target] if any(its["shipped"] for its in before) else [])])

@@ -25,7 +25,8 @@ if TYPE_CHECKING:
 
 Split = Literal["test", "generalisation"]
 
-COLUMNS = {table: tuple(kind.title for kind in kinds.columns(table)) for table in recipes.TABLES}
+COLUMNS = {table: tuple(column.title for column in kinds.columns(table)) for table in recipes.TABLES}
+SUFFIXES = {column.title: column.suffix for table in recipes.TABLES for column in kinds.columns(table)}
 SPLITS: tuple[Split, ...] = ("test", "generalisation")
 
 TIMES_LONGER = (1, 2, 4, 8, 16, 32)
@@ -53,6 +54,7 @@ PAPER: dict[tuple[str, str], tuple[float, float]] = {
     ("raw-ham", "priority_queue"): (0.08, 0.2),
 }
 """Percent of wrong sequences on test inputs and on inputs 2–4 times longer (Tables 1 and 2)."""
+PAPER |= {("ham-paper", task): PAPER[model, task] for model, task in PAPER if not SUFFIXES[model]}
 
 
 @dataclass(frozen=True)
@@ -89,7 +91,7 @@ def two_digits(percent: float) -> str:
 
 def recipe_of(model: str, task: str) -> str:
     """The name of the recipe, and of the shipped model, behind a cell."""
-    return task + next(kind.suffix for kind in kinds.KINDS.values() if kind.title == model)
+    return task + SUFFIXES[model]
 
 
 def wanted(
