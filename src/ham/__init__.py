@@ -2,8 +2,8 @@
 
 In a network of your own: `HAM`, an ordinary `torch.nn.Module`, and `SoftHAM`; what they give, `State` and `Read`;
 `reinforce`, which trains the decisions. The paper's models: `LSTMHAM`, `RawHAM`, and `load` for those that are trained.
-What can be done with them: `train`, `resume`, `evaluate`, `solve`, `trace`, `stress`, `view`. Tasks of your own: `Task`
-and what is in `tasks`.
+What can be done with them: `train`, `resume`, `evaluate`, `solve`, `trace`, `stress`, `probe`, `view`. Tasks of your
+own: `Task` and what is in `tasks`.
 
 Everything is imported on first use, so that `import ham` and the command line start fast.
 """
@@ -32,6 +32,7 @@ _HOMES = {
     "evaluate": "ham.use.evaluate",
     "load": "ham.runs",
     "models": "",
+    "probe": "ham.use.probe",
     "recipes": "",
     "reinforce": "ham.train.reinforce",
     "resume": "ham.train.start",
@@ -67,6 +68,7 @@ if TYPE_CHECKING:
     from ham.train.start import resume as resume
     from ham.train.start import train as train
     from ham.use.evaluate import evaluate as evaluate
+    from ham.use.probe import probe as probe
     from ham.use.solve import solve as solve
     from ham.use.stress import stress as stress
     from ham.use.trace import Trace as Trace

@@ -32,6 +32,7 @@ SMALL = {
     "train": "--data.batches 2 --data.validation 2 --schedule.epochs 1 --schedule.finish 0",
     "evaluate": "--examples 2",
     "stress": "--leaves 8 --examples 2",
+    "probe": "--leaves 8 --examples 2",
     "view": "--no-open --out page.html",
     "doctor": "--no-speed",
 }

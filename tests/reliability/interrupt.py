@@ -33,6 +33,7 @@ COMMANDS: dict[str, tuple[str, ...]] = {
     "train in tall trees": ("train", "reverse", *TALL),
     "evaluate": ("evaluate", "reverse", "--leaves", "4194304", "--examples", "1"),
     "stress": ("stress", "sort", "--examples", "2000"),
+    "probe": ("probe", "sort", "--leaves", "65536", "--examples", "200"),
     "solve": ("solve", "sort", "--file", "questions.txt"),
     "view": ("view", "sort", "--no-open"),
     "trace": ("trace", "sort", "7:1 3:9 " * 400),

@@ -56,6 +56,7 @@ COMMANDS = {
     "train": Command("ham.cli.train:train", "train a model on a task", raw=True),
     "evaluate": Command("ham.cli.evaluate:evaluate", "measure the error of a trained model"),
     "stress": Command("ham.cli.stress:stress", "measure a trained model on the hard cases of its task"),
+    "probe": Command("ham.cli.probe:probe", "say where a trained model goes wrong, and how sure it was"),
     "solve": Command("ham.cli.solve:solve", "let a trained model answer your own questions"),
     "view": Command("ham.cli.view:view", "watch the memory at work, in a page in your browser"),
     "trace": Command("ham.cli.trace:trace", "print what a model does, timestep by timestep"),
