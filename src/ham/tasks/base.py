@@ -180,10 +180,10 @@ class Task(ABC):
 
     def targets(self, question: Any) -> tuple[Float[ndarray, "symbols outputs"], Bool[ndarray, "symbols"]]:
         """What the network should give for a question, and which of its symbols count."""
-        answer = self.solve(question)
+        answer, width = self.solve(question), self.answers.width
         rows = np.zeros((len(answer) + self.ends, self.outputs.width), np.float32)
         for row, item in zip(rows, answer, strict=False):
-            row[: self.answers.width] = self.answer_row(item)
+            row[:width] = self.answer_row(item)
         if self.ends:
             rows[-1, -1] = 1
         return rows, np.ones(len(rows), bool)
@@ -244,6 +244,9 @@ def all_in_range(values: Any, bits: int, what: str) -> list[int]:
     """The values, if all are numbers of so many bits; the error gives the position from 1."""
     if not isinstance(values, (tuple, list)) or not values:
         raise InputError(f"expected a list of at least one {what}, got {values!r}")
+    most = 1 << bits
+    if all(type(value) is int and 0 <= value < most for value in values):
+        return list(values)  # training draws thousands of them a second
     return [in_range(value, bits, f"{what} {place}") for place, value in enumerate(values, 1)]
 
 
@@ -259,5 +262,7 @@ def pairs_of(items: Any, what: str) -> tuple[list, list]:
     """All first and all second halves of a list of pairs."""
     if not isinstance(items, (tuple, list)):
         raise InputError(f"expected a list of {what}, got {items!r}")
-    pairs = [pair_of(item, f"{what} as item {place}") for place, item in enumerate(items, 1)]
-    return [first for first, _ in pairs], [second for _, second in pairs]
+    if not all(isinstance(item, (tuple, list)) and len(item) == 2 for item in items):
+        for place, item in enumerate(items, 1):
+            pair_of(item, f"{what} as item {place}")
+    return [first for first, _ in items], [second for _, second in items]
