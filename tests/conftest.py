@@ -34,11 +34,12 @@ hypothesis.settings.load_profile("ham")
 
 @pytest.fixture(autouse=True)
 def plain_pytorch():
-    """The definition, and the same random numbers, for every test."""
+    """The definition, the same random numbers and one thread, for every test."""
     ham.set_backend("reference")
     torch.manual_seed(0)
     yield
     ham.set_backend("reference")
+    torch.set_num_threads(1)  # a command may have asked for more
 
 
 @pytest.fixture
