@@ -69,9 +69,10 @@ def merge() -> Run:
         usual,
         model=replace(_BOUNDED, join="highway"),
         practice=Options(closer=0.4),
-        schedule=Schedule(epochs=130, finish=40, main=45, patience=20, trial=3),
+        data=replace(usual.data, validation=5000),
+        schedule=Schedule(epochs=135, finish=50, main=40, patience=20, trial=3),
         main=replace(usual.main, tall=0.25, tall_from=8),
-        end=replace(usual.end, learning_rate_decay=0.95, tall=0.25, anywhere=0.5, hard=0.2),
+        end=replace(usual.end, learning_rate_decay=0.93, tall=0.25, anywhere=0.5, hard=0.2),
     )
 
 

@@ -20,8 +20,8 @@ from ham.tasks.text import pair, real, words
 
 VALUE_BITS = 5
 GRID = 300
-CLOSEST = 32
-"""How many times closer to each other priorities may be practised: on a grid of 9,600, finer than any below 9,301
+CLOSEST = 256
+"""How many times closer to each other priorities may be practised: on a grid of 76,800, finer than any below 76,501
 rows."""
 
 
@@ -30,7 +30,8 @@ class MergePractice(Practice):
     """What Merge is trained on."""
 
     closer: float = 0.0
-    """Share of the questions whose priorities lie closer together, by any factor up to 32, around any place."""
+    """Share of the questions whose priorities lie closer together, by any factor up to 256, around any place, a third
+    of them at the ends of the range: short inputs hardly ever have neighbours, and hardly ever there, long ones do."""
 
 
 @register
@@ -66,13 +67,14 @@ class Merge(Task):
         return Batch(inputs, lengths, *ended(answers, lengths))
 
     def practice(self, rng, batch, n, longest, options):
-        """A share of the questions is on a finer grid: short inputs hardly ever have neighbours, long ones do."""
+        """A share of the questions is on a finer grid."""
         drawn, leaves = super().practice(rng, batch, n, longest, options)
         if not options.closer:
             return drawn, leaves
         factor = CLOSEST ** -(rng.random((batch, 1)) * (rng.random((batch, 1)) < options.closer))
+        place = (1.5 * rng.random((batch, 1)) - 0.25).clip(0, 1)
         inputs = drawn.inputs.copy()
-        inputs[..., 0] = inputs[..., 0] * factor + rng.random((batch, 1)) * (1 - factor)
+        inputs[..., 0] = inputs[..., 0] * factor + place * (1 - factor)
         inputs[..., 0] *= within(drawn.lengths, n)
         return replace(drawn, inputs=inputs), leaves
 
