@@ -78,7 +78,7 @@ def test_the_command_prints_a_line_a_sequence_and_no_more_than_asked(capsys):
 
 
 def test_bad_numbers_are_refused(sort):
-    for wrong in ({"leaves": 6}, {"examples": 0}, {"seed": -1}):
+    for wrong in ({"leaves": 6}, {"leaves": 1}, {"examples": 0}, {"seed": -1}):
         with pytest.raises(InputError):
             ham.probe(sort, **wrong)
     assert "wrong" in repr(ham.probe(sort, leaves=2, examples=1, seed=0))

@@ -46,7 +46,7 @@ def probe(
     Args:
         model: a run's folder, a checkpoint file, or the name of a shipped model.
         task: another task than the one the model was trained on, or where its file is now.
-        leaves: size of the memory, a power of two.
+        leaves: size of the memory, a power of two of at least 2.
         examples: questions, and as many that are no longer than the trained ones.
         show: lines of the table, at most; --json and --csv have all.
         seed: of the questions; by default a new one each time, which is printed.

@@ -66,13 +66,15 @@ def probe(
     Args:
         model: a trained model with a tree that decides, or what `ham.load` takes: a run's folder, a checkpoint, a name.
         task: another task than the one it was trained on.
-        leaves: size of the memory, a power of two.
+        leaves: size of the memory, a power of two of at least 2.
         examples: questions of the lengths for that size, and as many short ones.
         seed: of the questions; by default a new one each time, which is in the result.
     """
     trained = loaded(model, task)
-    if not trained.model.decisions(depth_of(leaves) and leaves):
+    if not trained.run.model.traits.decides:
         raise InputError(f"a model of kind {trained.run.model.kind} decides nothing that could be looked at")
+    if not depth_of(leaves):
+        raise InputError("a memory of one leaf leaves nothing to decide: give at least 2 leaves")
     if examples < 1:
         raise InputError(f"examples must be at least 1, got {examples}")
     seed = chosen_seed(seed)
