@@ -83,9 +83,9 @@ def sort() -> Run:
         usual,
         model=_BOUNDED,
         data=replace(usual.data, validation=5000),
-        schedule=Schedule(epochs=113, finish=25, main=43, patience=20, trial=3),
+        schedule=Schedule(epochs=133, finish=45, main=43, patience=20, trial=3),
         main=replace(usual.main, tall=0.35, tall_from=8),
-        end=replace(_ANY_LENGTH, learning_rate=1.3e-3, learning_rate_decay=0.92, hard=0.4),
+        end=replace(_ANY_LENGTH, learning_rate=1.3e-3, learning_rate_decay=0.945, hard=0.4),
     )
 
 
