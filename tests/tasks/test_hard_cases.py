@@ -117,6 +117,13 @@ def test_orders_of_sort():
         assert found[0] != found[1]
 
 
+def test_neighbouring_keys_differ_by_one_and_often_in_all_their_bits():
+    pairs = [sorted(set(keys(question))) for question in drawn("sort", "neighbouring keys", count=200)]
+    assert all(upper == lower + 1 for lower, upper in pairs)
+    assert 20 <= sum(pair == [15, 16] for pair in pairs) <= 60
+    assert len({lower for lower, _ in pairs}) > 15
+
+
 def test_queries_of_search():
     assert all(query == pairs[0][0] for pairs, query in drawn("search", "the first key"))
     assert all(query == pairs[-1][0] for pairs, query in drawn("search", "the last key"))

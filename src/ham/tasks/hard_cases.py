@@ -68,6 +68,13 @@ def keys_in_turn(rng: np.random.Generator, count: int, bits: int) -> ndarray:
     return np.resize(rng.choice(1 << bits, 2, replace=False), count)
 
 
+def keys_of_neighbours(rng: np.random.Generator, count: int, bits: int) -> ndarray:
+    """A key and the next one, which differs from it in the last bit, the last two, … or in all, equally often."""
+    last = int(rng.integers(bits))
+    upper = (2 * int(rng.integers(1 << bits - 1 - last)) + 1) << last
+    return rng.choice([upper - 1, upper], count)
+
+
 def keys_in_runs(rng: np.random.Generator, count: int, bits: int) -> ndarray:
     """Each key several times in a row, and again later."""
     runs = rng.integers(1 << bits, size=count)

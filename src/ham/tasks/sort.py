@@ -51,6 +51,7 @@ class Sort(Task):
             HardCase("all keys equal", of(hard.keys_all_equal), practised=False),
             HardCase("two keys", of(hard.keys_of_two), practised=True),
             HardCase("two keys in turn", of(hard.keys_in_turn), practised=False),
+            HardCase("neighbouring keys", of(hard.keys_of_neighbours), practised=True),
             HardCase("runs of keys", of(hard.keys_in_runs), practised=True),
             HardCase("sorted", of(lambda *given: np.sort(hard.keys_of_any(*given))), practised=False),
             HardCase("backwards", of(lambda *given: -np.sort(-hard.keys_of_any(*given))), practised=True),
