@@ -13,7 +13,7 @@ from ham.runs import CHECKPOINT, STATE, RunFolder, load
 from ham.train import loop
 from ham.train.adam import Adam
 from ham.train.curriculum import Curriculum
-from ham.train.evaluate import evaluate
+from ham.train.evaluate import Score, evaluate
 from ham.train.flat import FlatParameters
 from ham.train.gradient import Gradient
 from ham.train.loop import Diverged, Epoch, Step, train
@@ -432,3 +432,28 @@ def test_flat_parameters_are_the_models_own():
     with flat.borrowed(torch.zeros_like(flat.weights)):
         assert not any(p.any() for p in model.parameters())
     assert all(torch.equal(p, old) for p, old in zip(model.parameters(), before, strict=True))
+
+
+@pytest.mark.parametrize(
+    ("practice", "scores", "kept"),
+    [
+        # Of an end phase that practises more, one wrong example of a thousand more does not count, two do.
+        ({"end.tall": 0.5}, [(5, 0.9), (1, 0.5), (0, 0.4), (1, 0.3), (2, 0.1), (1, 0.35)], 4),
+        ({"end.tall": 0.5}, [(3, 0.1), (0, 0.5), (0, 0.6)], 2),
+        ({}, [(5, 0.9), (1, 0.5), (0, 0.4), (1, 0.3)], 3),
+    ],
+)
+def test_one_wrong_example_is_luck_in_an_end_phase(tmp_path, monkeypatch, practice, scores, kept):
+    asked = iter([(0, 9.0), *scores])  # that of the main phase, whose examples are others, comes first
+
+    def validated(state):
+        wrong, loss = next(asked)
+        score = Score(1000, wrong, 1000, wrong, loss)
+        return score, score
+
+    monkeypatch.setattr(loop, "_validate", validated)
+    short = {"schedule.epochs": 1 + len(scores), "schedule.finish": len(scores), "data.start": 4}
+    run = changed(RUN, {**short, "data.tallest": 8, **practice})
+    folder = begin(tmp_path / "run", run)
+    epochs = [event for event in train(run, folder) if isinstance(event, Epoch)]
+    assert [epoch.epoch for epoch in epochs if epoch.best][-1] == 1 + kept

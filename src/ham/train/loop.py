@@ -214,11 +214,26 @@ def _judge(state: State, score: Score) -> bool:
     progress = state.progress
     quality = [float(state.curriculum.longest), -score.error, -score.loss]
     is_best = quality > progress.best
+    if quality[0] == progress.best[0] and progress.phase == "finish" and state.conditions.any:
+        is_best = _is_surer(state, score)
     progress.since_better = 0 if quality[:2] > progress.best[:2] else progress.since_better + 1
     if is_best:
         progress.best = quality
         state.best = state.average.clone()
     return is_best
+
+
+def _is_surer(state: State, score: Score) -> bool:
+    """Whether an epoch of an end phase is better than the one that is kept, where all have the same examples.
+
+    One wrong example more or less is luck; decisions that got surer are not.
+    """
+    kept, least = -state.progress.best[1], score.error
+    for record in state.records[state.progress.phase_began :]:
+        if record["longest"] == state.curriculum.longest:
+            least = min(least, record["error"])
+    allowed = least + 1.5 * 100 / score.examples  # one example, and what rounding leaves of it
+    return score.error <= allowed and (kept > allowed or score.loss < -state.progress.best[2])
 
 
 def _record(state: State, score: Score, now: Pace, is_best: bool) -> Epoch:
