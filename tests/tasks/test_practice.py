@@ -82,7 +82,7 @@ def test_closer_priorities_are_the_same_questions_on_finer_grids():
     close = high - low < 0.05
     at_an_end = (low < 0.05) | (high > 0.95)
     assert 0.3 < at_an_end[close].mean() < 0.6
-    assert 0.1 < np.median(fine / gaps) < 0.3
+    assert 0.02 < np.median(fine / gaps) < 0.2  # 1/16, of a few dozen
     orders = (np.argsort(batch.inputs[..., 0], axis=1, kind="stable") for batch in (usual, closer))
     assert np.array_equal(*orders)
 
