@@ -142,7 +142,7 @@ def test_training_leaves_nothing_on_a_module():
     assert [vars(part).keys() for part in model.modules()] == [part.keys() for part in before]
 
 
-@pytest.mark.parametrize("entropy", ["inverse", "negative"])
+@pytest.mark.parametrize("entropy", ["inverse", "negative", "positive"])
 def test_a_decision_explores_as_often_as_it_is_come_to(entropy):
     """The gradient of the explored loss is that of the loss and of Σ reach · term, the reach being a number."""
     torch.manual_seed(0)
@@ -164,7 +164,7 @@ def test_a_decision_explores_as_often_as_it_is_come_to(entropy):
     right = torch.sigmoid(logits[:, 0]).detach()
     reach = torch.stack([torch.ones(5), 1 - right, right], 1)
     h = entropy_of(logits)
-    term = 1 / (h + LEAST_ENTROPY) if entropy == "inverse" else -h
+    term = {"inverse": 1 / (h + LEAST_ENTROPY), "negative": -h, "positive": h}[entropy]
     expected = (0.3 * reach * term)[active].sum()
     torch.testing.assert_close(cost, expected.detach())
     explored = torch.autograd.grad(expected, weights)

@@ -131,7 +131,7 @@ def episodes(draw):
         "penalties": Penalties(
             pull=draw(st.sampled_from([0.0, 0.1])),
             exploration=draw(st.sampled_from([0.0, 0.1])) if soft else 0.0,
-            entropy=draw(st.sampled_from(["inverse", "negative"])),
+            entropy=draw(st.sampled_from(["inverse", "negative", "positive"])),
             tree_clip=draw(st.sampled_from([0.0, 0.1])) if soft else 0.0,
         ),
         "keep": draw(st.booleans()),

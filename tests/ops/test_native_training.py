@@ -57,7 +57,7 @@ def cases(draw):
         "scale": draw(st.sampled_from([0.1, 1.0, 10.0, 80.0])),
         "reward": draw(st.sampled_from(["hamming", "log-probability"])),
         "baseline": draw(st.sampled_from(["none", "learned", "leave-one-out"])),
-        "entropy": draw(st.sampled_from(["inverse", "negative"])),
+        "entropy": draw(st.sampled_from(["inverse", "negative", "positive"])),
         "normalise": draw(st.booleans()),
         "exploration": draw(st.sampled_from([0.0, 1e-3])),
     }
@@ -83,12 +83,12 @@ class Case:
         self.turns = torch.from_numpy(rng.random((batch, time, case["depth"])) < 0.5)
         self.targets = torch.from_numpy(rng.integers(0, 2, (batch, symbols, case["bits"]))).float()
         self.head = torch.from_numpy(np.append(rng.normal(size=3), 0.5)).float()
-        self.exploration = case["exploration"]
+        self.exploration, self.entropy = case["exploration"], case["entropy"]
         self.run = run_with(
             batch=batch,
             runs=case["runs"],
             discount=0.9,
-            **{name: case[name] for name in ("reward", "baseline", "entropy", "normalise")},
+            **{name: case[name] for name in ("reward", "baseline", "normalise")},
         )
 
     def defined(self, dtype: torch.dtype):
@@ -111,6 +111,7 @@ class Case:
             every=self.every,
             reinforce=1.3,
             exploration=self.exploration,
+            entropy=self.entropy,
         )
         terms.loss.backward()
         gradients = [leaf.grad.double() for leaf in leaves]
@@ -127,7 +128,7 @@ class Case:
         call.query, call.every = self.queries.shape[-1], self.every
         native_training.Options(**options_of(self.run)).fill(call)
         call.reinforce, call.exploration = 1.3, self.exploration
-        call.entropy = ENTROPIES.index(self.run.objective.entropy)
+        call.entropy = ENTROPIES.index(self.entropy)
         durations = self.asked * self.every
         ran = torch.arange(call.timesteps) < durations[:, None]
         gave = torch.arange(call.symbols) < self.asked[:, None]

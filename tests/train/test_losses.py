@@ -66,6 +66,7 @@ def test_entropy_terms_by_hand():
     entropies = torch.tensor([[[0.5, 0.25], [0.1, 0.1]]])
     ran = torch.tensor([[1.0, 0.0]])
     assert losses.exploration_loss(exploration_of(entropies, "negative"), ran).item() == -0.75
+    assert losses.exploration_loss(exploration_of(entropies, "positive"), ran).item() == 0.75
     inverse = 1 / (0.5 + LEAST_ENTROPY) + 1 / (0.25 + LEAST_ENTROPY)
     torch.testing.assert_close(
         losses.exploration_loss(exploration_of(entropies, "inverse"), ran), torch.tensor(inverse)
@@ -73,7 +74,7 @@ def test_entropy_terms_by_hand():
     assert abs(inverse - (2 + 4)) < 0.03, "the small constant leaves ordinary entropies as they are"
 
 
-@pytest.mark.parametrize("kind", ["inverse", "negative"])
+@pytest.mark.parametrize("kind", ["inverse", "negative", "positive"])
 @pytest.mark.parametrize("logit", [-1e4, -30.0, 0.0, 30.0, 1e4])
 def test_entropy_terms_are_finite_however_sure_a_decision_is(kind, logit):
     logits = torch.full((1, 1, 1), logit, requires_grad=True)
@@ -81,8 +82,8 @@ def test_entropy_terms_are_finite_however_sure_a_decision_is(kind, logit):
     loss.backward()
     assert torch.isfinite(loss)
     assert torch.isfinite(logits.grad).all()
-    # Descending the term pulls a decision back towards one half.
-    assert logits.grad.item() * logit >= 0
+    # Descending the term pulls a decision back towards one half, or away from it.
+    assert logits.grad.item() * logit * (-1 if kind == "positive" else 1) >= 0
 
 
 def test_entropies_and_log_probabilities_by_hand():

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from ham.config.checks import LARGEST, require, require_finite, require_in_range
 from ham.models.controllers import CONTROLLERS, ControllerName, require_bound_fits
 from ham.models.joins import JOINS, JoinForm
-from ham.models.kinds import KINDS, Kind, KindName
+from ham.models.kinds import KINDS, Kind, KindName, kind_for
 
 if TYPE_CHECKING:
     from ham.models import Model
@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 class Soft:
     """How soft attention is trained."""
 
+    sampled: bool = False
+    """With turns that are sampled, as hard attention does; before the end phase validated with hard attention too.
+    Where all turns are sure, soft attention does the same."""
     tree_clip: float = 0.0
     """The largest component of the gradient of an example's tree, at every timestep; 0 is any."""
     in_order: float = 0.0
@@ -88,6 +91,13 @@ class Architecture:
     def traits(self) -> Kind:
         """What is true of every model of its kind."""
         return KINDS[self.kind]
+
+    @property
+    def learner(self) -> Architecture:
+        """What is trained: itself, or, with `soft.sampled`, the same network with hard attention."""
+        if not self.soft.sampled:
+            return self
+        return replace(self, kind=kind_for(bool(self.traits.online)).name, soft=Soft())
 
     def build(self, task: Task) -> Model:
         """The network for a task, with fresh weights from torch's global generator."""

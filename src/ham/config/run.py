@@ -80,7 +80,7 @@ class Run:
                 f"{name}.anywhere needs a bound to start anywhere inside (model.cell_bound)",
             )
             require(
-                not phase.stocked or self.model.kind == "raw-ham",
+                not phase.stocked or self.model.learner.kind == "raw-ham",
                 f"{name}.stocked is for a memory that begins empty (model.kind raw-ham), not {self.model.kind}",
             )
         largest = max(self.data.leaves, self.data.tallest)

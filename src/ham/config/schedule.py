@@ -78,8 +78,9 @@ class Phase:
     """Weight α of the exploration term."""
     exploration_decay: float = 0.95
     """Factor on α after each epoch."""
-    exploration_term: Literal["usual", "inverse", "negative"] = "usual"
-    """Which term α is the weight of: usually `objective.entropy`."""
+    exploration_term: Literal["usual", "inverse", "negative", "positive"] = "usual"
+    """Which term α is the weight of: usually `objective.entropy`; positive is +αH, by which turns get sure, those too
+    that do as well either way."""
     tall: float = 0.0
     """Share of batches whose tree is taller than the input needs, with its rows at random leaves."""
     tall_from: int = 0

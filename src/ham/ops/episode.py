@@ -13,8 +13,9 @@ from torch.nn import functional as F
 
 from ham.core.errors import InputError
 
-Entropy = Literal["inverse", "negative"]
-"""The exploration term of a decision: 1/H, which grows without bound as it gets sure, or the usual −H."""
+Entropy = Literal["inverse", "negative", "positive"]
+"""The exploration term of a decision: 1/H, which grows without bound as it gets sure, the usual −H, or +H, by
+which it gets sure."""
 
 PARTS = ("cross_entropy", "baseline", "reinforce", "exploration", "pull")
 """Of the loss of a batch, which is their sum."""
@@ -168,4 +169,6 @@ def entropy_of(logits: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
 
 def exploration_of(entropies: Float[Tensor, "*shape"], kind: Entropy) -> Float[Tensor, "*shape"]:
     """The exploration term of decisions with these entropies, for α = 1."""
-    return 1 / (entropies + LEAST_ENTROPY) if kind == "inverse" else -entropies
+    if kind == "inverse":
+        return 1 / (entropies + LEAST_ENTROPY)
+    return -entropies if kind == "negative" else entropies

@@ -95,7 +95,7 @@ def train(
     instead of the one that `objective.baseline` names; no file holds it, so who resumes the run gives it again.
     """
     state = State.of(run, folder)
-    gradient = Gradient(state.model, state.flat, run, estimator=estimator)
+    gradient = Gradient(state.learner, state.flat, run, estimator=estimator)
     clock = _Clock(state.progress.seconds)
     try:
         while (phase := state.progress.phase) != "done":
@@ -113,7 +113,7 @@ def _batches(state: State, gradient: Gradient, now: Pace, clock: _Clock, folder:
     progress, batches = state.progress, state.run.data.batches
     while progress.batch < batches:
         number = progress.epoch * batches + progress.batch
-        drawn = draw(state.run, state.task, state.model, state.curriculum, number, state.conditions)
+        drawn = draw(state.run, state.task, state.learner, state.curriculum, number, state.conditions)
         cost = gradient.of(
             drawn.examples,
             drawn.uniforms,
@@ -183,12 +183,14 @@ def _validate(state: State) -> tuple[Score, Score]:
     are few, and luck is no merit.
     """
     progress, longest, conditions = state.progress, state.curriculum.longest, state.conditions
+    if state.validated is not state.learner:
+        conditions = conditions.in_small_trees()
     examples_of = progress.phase_began if progress.phase == "finish" and conditions.any else progress.epoch
     rng = generator(Purpose.VALIDATION, state.run.seed, examples_of)
 
     def score(examples: int, conditions: Conditions) -> Score:
         return evaluate(
-            state.model,
+            state.validated,
             state.task,
             leaves=capacity_for(longest),
             lengths=(1, longest),
@@ -264,7 +266,7 @@ def _record(state: State, score: Score, now: Pace, is_best: bool) -> Epoch:
 
 def _advance(state: State, plain: Score) -> None:
     """On to the next epoch, and to longer inputs or another phase where the paper's questions say so."""
-    progress, schedule, before = state.progress, state.run.schedule, state.conditions
+    progress, schedule, before = state.progress, state.run.schedule, (state.conditions, state.validated)
     state.curriculum = state.curriculum.after(plain.error / 100)
     grew = state.curriculum.stage > progress.stage
     progress.epoch += 1
@@ -283,7 +285,7 @@ def _advance(state: State, plain: Score) -> None:
         state.begin_phase(phase)
     elif phase == first_phase(schedule) and _failed_its_trial(state):
         state.begin_anew()
-    if phase != "done" and state.conditions != before:
+    if phase != "done" and (state.conditions, state.validated) != before:
         # What is validated on is another thing from here on: errors before do not compare.
         progress.best = Progress().best
 

@@ -58,6 +58,10 @@ class Conditions:
         """The same in all batches and examples, if it is in any."""
         return replace(self, tall=float(self.tall > 0), anywhere=float(self.anywhere > 0))
 
+    def in_small_trees(self) -> Conditions:
+        """For who visits all leaves: trees no taller than needed, and memories that are empty at first."""
+        return replace(self, tall=0.0, stocked=0.0)
+
     def surroundings(
         self, rng: np.random.Generator, drawn: Batch, leaves: int, task: Task, runs: int = 1
     ) -> tuple[int, dict[str, Any]]:

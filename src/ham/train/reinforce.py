@@ -44,7 +44,8 @@ def reinforce(
         runs: runs of the same input that lie side by side in the batch; by default all of it counts as one input's.
         normalise: divide the advantages of a timestep by their root mean square over the batch.
         exploration: α; weight of the exploration term of every decision, which keeps it from getting sure too early.
-        entropy: that term: "inverse" is the paper's α/H, "negative" the usual −α·H.
+        entropy: that term: "inverse" is the paper's α/H, "negative" the usual −α·H, "positive" +α·H, by
+            which decisions get sure.
         ran: batch × T, bool; the timesteps that an example took part in, by default all.
     """
     batch, time = _shape(reads, rewards, ran)

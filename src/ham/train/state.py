@@ -15,6 +15,7 @@ from ham.core.errors import InputError
 from ham.core.seeds import Purpose, generator
 from ham.core.text import shell_word
 from ham.core.tree import capacity_for
+from ham.models import Model
 from ham.ops.episode import PARTS
 from ham.runs import CHECKPOINT, STATE, RunFolder, start_from
 from ham.tasks import Task
@@ -69,6 +70,11 @@ class State:
         self.task = tasks.get(run.task)
         torch.manual_seed(run.seed)
         self.model = run.model.build(self.task)
+        self.learner = self.model
+        """The model that is trained: itself, or another with the same parameters."""
+        if run.model.learner != run.model:
+            self.learner = run.model.learner.build(self.task)
+            self.learner.load_state_dict(self.model.state_dict(keep_vars=True), assign=True)
         self.flat = FlatParameters(self.model)
         self.adam = Adam(self.flat.weights)
         self.average = self.flat.weights.clone()
@@ -109,6 +115,11 @@ class State:
     def conditions(self) -> Conditions:
         """Under which the epoch is practised and validated."""
         return Conditions.of(self.run, self.progress.phase, self.curriculum.longest)
+
+    @property
+    def validated(self) -> Model:
+        """The model that validation asks: the learner, as long as turns are unsure."""
+        return self.model if self.progress.phase == "finish" else self.learner
 
     @property
     def saveable(self) -> bool:

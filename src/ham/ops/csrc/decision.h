@@ -45,4 +45,16 @@ HAM_INLINE Entropy entropy_of(Vec x, const Logit& l) {
   return {l.log1p + magnitude(x) * l.doubt, -x * l.doubt * (1.f - l.doubt)};
 }
 
+struct Exploration {
+  Vec term;
+  Vec pull;  // towards more entropy: its slope there, with the other sign
+};
+
+HAM_INLINE Exploration exploration_of(int64_t kind, Vec nats, float least) {
+  if (kind == kNegative) return {-nats, splat(1.f)};
+  if (kind == kPositive) return {nats, splat(-1.f)};
+  Vec inverse = 1.f / (nats + least);
+  return {inverse, inverse * inverse};
+}
+
 }  // namespace ham

@@ -196,10 +196,8 @@ Decisions decisions_pass(const HamObjective& o, const float* advantages, float* 
       auto [entropy, slope] = entropy_of(z, l);
       Vec against = turn > 0.5f ? z : -z;
       Vec log_prob = (against < 0.f ? against : Vec{}) - l.log1p;
-      Vec inverse = 1.f / (entropy + o.least_entropy);
-      Vec term = o.entropy == kInverse ? inverse : -entropy;
-      Vec factor = o.entropy == kInverse ? inverse * inverse : splat(1.f);
-      store_some(o.d_turn_logits + first + i, -pull * (turn - l.probability) - explore * factor * slope,
+      auto [term, towards] = exploration_of(o.entropy, entropy, o.least_entropy);
+      store_some(o.d_turn_logits + first + i, -pull * (turn - l.probability) - explore * towards * slope,
                  count);
       for (int64_t lane = count; lane < kWidth; ++lane) entropy[lane] = term[lane] = 0.f;
       reinforce -= __builtin_convertvector(pull * log_prob, Doubles);

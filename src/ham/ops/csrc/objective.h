@@ -7,7 +7,7 @@ extern "C" {
 
 enum HamReward : int64_t { kHamming = 0, kLogProbability = 1 };
 enum HamBaseline : int64_t { kNone = 0, kLearned = 1, kLeaveOneOut = 2 };
-enum HamEntropy : int64_t { kInverse = 0, kNegative = 1 };
+enum HamEntropy : int64_t { kInverse = 0, kNegative = 1, kPositive = 2 };
 
 // What a batch cost: the parts of the loss, which add up to it; the mean entropy; the share of wrong examples.
 enum HamTerm { kCrossEntropy, kBaselineLoss, kReinforce, kExploration, kPull, kMeanEntropy, kWrong, kTerms };

@@ -91,7 +91,7 @@ double exploration_at(const HamEpisode& e, const float* logit, const float* reac
   for (int v = 0; v < lanes; v += kWidth) {
     Vec x = load(logit + v);
     Vec nats = entropy_of(x, of_logit(x)).nats;
-    Vec term = load(reach + v) * (e.entropy == kInverse ? 1.f / (nats + e.least_entropy) : -nats);
+    Vec term = load(reach + v) * exploration_of(e.entropy, nats, e.least_entropy).term;
     for (int64_t lane = 0; lane < kWidth && v + lane < lanes; ++lane) sum += term[lane];
   }
   return sum;
@@ -105,9 +105,8 @@ void add_exploration(const HamEpisode& e, float* d_logit, const float* logit, co
   for (int v = 0; v < kLanes; v += kWidth) {
     Vec x = load(logit + v), weight = e.exploration * load(share.lane + v);
     Entropy entropy = entropy_of(x, of_logit(x));
-    Vec inverse = 1.f / (entropy.nats + e.least_entropy);
-    Vec pull = e.entropy == kInverse ? weight * (inverse * inverse) * entropy.slope : weight * entropy.slope;
-    store(d_logit + v, load(d_logit + v) - pull);
+    Vec towards = exploration_of(e.entropy, entropy.nats, e.least_entropy).pull;
+    store(d_logit + v, load(d_logit + v) - weight * towards * entropy.slope);
   }
 }
 
