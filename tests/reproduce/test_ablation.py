@@ -35,6 +35,12 @@ def test_each_line_changes_the_run(tmp_path):
     runs = [job.run for job in ablation.jobs(["sort"], [3], tmp_path, 7)]
     assert len(set(map(str, runs))) == len(ablation.LEFT_OUT)
     assert {(run.seed, run.data.batches) for run in runs} == {(3, 7)}
+    usual = recipes.get("sort")
+    most = usual.schedule.trial * usual.data.batches
+    given = {run.schedule.trial * 7 for run in runs if run.schedule.trial}
+    assert all(most <= batches < most + 7 for batches in given), (
+        "shorter epochs do not give up a start sooner"
+    )
 
 
 def test_runs_are_trained_measured_and_not_trained_twice(small, tmp_path):

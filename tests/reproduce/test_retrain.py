@@ -1,4 +1,4 @@
-"""`ham reproduce --train`: runs side by side, stopped and gone on with, and the best by validation."""
+"""`ham reproduce --train`: runs side by side, stopped and gone on with."""
 
 import os
 import signal
@@ -38,23 +38,6 @@ def test_all_runs_are_trained_and_are_done(tmp_path):
     ended = {job.run.seed for job, _ in retrain.train_all(todo, workers=2)}
     assert ended == {0, 1}
     assert all(job.done for job in todo)
-
-
-def test_the_best_run_has_the_largest_tree_then_the_lowest_error_then_the_lowest_loss(tmp_path):
-    def kept(name, longest, error, loss):
-        folder = RunFolder(tmp_path / name)
-        folder.begin(TINY)
-        numbers = dict.fromkeys(("bit_error", "train_error", "entropy", "seconds"), 0.0)
-        last = {"epoch": 2, "phase": "main", "longest": longest, "error": error, "loss": loss, "best": True}
-        worse = {**last, "epoch": 3, "error": 99.0, "best": False}
-        folder.write_metrics([last | numbers, worse | numbers])
-        return folder.path
-
-    small, wrong = kept("small", 16, 0.0, 0.0), kept("wrong", 32, 0.1, 0.0)
-    unsure, sure = kept("unsure", 32, 0.0, 0.2), kept("sure", 32, 0.0, 0.1)
-    assert retrain.best_of([small, wrong]) == wrong
-    assert retrain.best_of([unsure, small, wrong]) == unsure
-    assert retrain.best_of([unsure, small, sure, wrong]) == sure
 
 
 def test_a_stopped_run_goes_on(tmp_path):

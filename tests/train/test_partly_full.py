@@ -1,5 +1,7 @@
 """Memories that are partly full at first: what they hold, what is asked of them, and that engines agree."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 import torch
@@ -7,15 +9,33 @@ import torch
 from ham import tasks
 from ham.config import Architecture
 from ham.core.errors import InputError
-from ham.models import Beforehand
+from ham.models import Beforehand, Model
 from ham.ops import backend, run, set_backend
 from ham.ops.episode import Order, Stock
+from ham.runs import load
 from ham.tasks.online import POP, PUSH
 from ham.train.objective import Examples
-from ham.train.practice import Conditions
+from ham.train.practice import Conditions, fills_from_the_right
 
 STRUCTURES = ("stack", "queue", "priority_queue")
 STOCKED = Conditions(stocked=1.0, tallest=64)
+
+
+class Filling(Model):
+    """A model that begins to fill its memory at the leaf that `first` gives for so many."""
+
+    def __init__(self, first):
+        super().__init__()
+        self.first = first
+
+    def episode(self, questions):
+        raise NotImplementedError
+
+    def forward(self, inputs, lengths, asked, *, leaves):
+        return SimpleNamespace(leaves=torch.tensor([[self.first(leaves)]]))
+
+
+LEFT, RIGHT = Filling(lambda leaves: 0), Filling(lambda leaves: leaves - 1)
 
 
 @pytest.fixture(autouse=True)
@@ -33,7 +53,7 @@ def rng(seed=0):
 def test_answers_are_those_of_a_structure_that_holds_what_was_pushed_before(name):
     task, generator = tasks.get(name), rng()
     for _ in range(60):
-        batch, leaves, told = STOCKED.partly_full(generator, task, 3, 8)
+        batch, leaves, told = STOCKED.partly_full(generator, task, 3, 8, LEFT)
         rows, done, ends = told["beforehand"]
         counts = np.diff([0, *ends.tolist()])
         held = [
@@ -58,7 +78,7 @@ def test_leaves_of_a_priority_queue_were_used_many_times():
     task, generator = tasks.get("priority_queue"), rng()
     most = set()
     for _ in range(60):
-        rows, done, _ = STOCKED.partly_full(generator, task, 1, 8)[2]["beforehand"]
+        rows, done, _ = STOCKED.partly_full(generator, task, 1, 8, LEFT)[2]["beforehand"]
         for row, steps in zip(rows.numpy(), done.tolist(), strict=True):
             assert (row[:steps, POP] == np.arange(steps) % 2).all()
             assert (row[:steps].any(1)).all()
@@ -73,7 +93,7 @@ def test_subtrees_of_every_height_are_full_and_almost_full(name):
     task, generator = tasks.get(name), rng()
     free = []
     for _ in range(600):
-        _, leaves, told = STOCKED.partly_full(generator, task, 1, 8)
+        _, leaves, told = STOCKED.partly_full(generator, task, 1, 8, LEFT)
         if leaves == 64:
             free.append(64 - int(told["beforehand"].ends[-1]))
     assert {1, 2, 3, 32} <= set(free)
@@ -82,12 +102,13 @@ def test_subtrees_of_every_height_are_full_and_almost_full(name):
 
 @pytest.mark.parametrize("join", ["rectified", "normalised", "highway"])
 @pytest.mark.parametrize("name", STRUCTURES)
-def test_both_engines_build_and_train_the_same_memory(name, join):
+@pytest.mark.parametrize("side", [LEFT, RIGHT])
+def test_both_engines_build_and_train_the_same_memory(name, join, side):
     task, generator = tasks.get(name), rng(3)
     torch.manual_seed(0)
     model = Architecture("raw-ham", size=5, hidden=6, join=join).build(task)
     for _ in range(6):
-        batch, leaves, told = STOCKED.partly_full(generator, task, 3, 4)
+        batch, leaves, told = STOCKED.partly_full(generator, task, 3, 4, side)
         examples = Examples.of(batch, task.outputs)
         shape = (3, examples.counted.shape[1], model.decisions(leaves))
         uniforms = torch.from_numpy(generator.random(shape, dtype=np.float32))
@@ -121,6 +142,36 @@ def test_a_stocked_memory_is_what_the_operations_leave_behind():
     popped = model.memory.write(written[1], pop)
     torch.testing.assert_close(leaves, torch.stack([written[0], popped, popped, torch.zeros(5)]))
     assert rows[0, PUSH] == 1
+
+
+@pytest.mark.parametrize("name", STRUCTURES)
+def test_a_model_that_fills_from_the_right_finds_the_same_from_there(name):
+    task = tasks.get(name)
+    model = Architecture("raw-ham", size=5, hidden=6).build(task)
+    for seed in range(30):
+        batch, leaves, told = STOCKED.partly_full(rng(seed), task, 2, 8, LEFT)
+        same, as_many, other_way = STOCKED.partly_full(rng(seed), task, 2, 8, RIGHT)
+        assert (same.inputs == batch.inputs).all()
+        assert as_many == leaves
+        held, mirrored = (
+            model.memory.stocked(1, leaves, model.stock_after(each["beforehand"])).tree[0, leaves:]
+            for each in (told, other_way)
+        )
+        # The elements of a priority queue may lie anywhere.
+        torch.testing.assert_close(mirrored, held if name == "priority_queue" else held.flip(0))
+
+
+@pytest.mark.parametrize(("first", "right"), [(0, False), (7, False), (8, True), (15, True)])
+def test_which_end_it_fills_from_is_where_its_first_operation_goes(first, right):
+    assert fills_from_the_right(Filling(lambda leaves: first), torch.zeros(7), 16) == right
+
+
+def test_shipped_models_of_both_kinds_are_asked():
+    for name in ("stack", "priority_queue"):
+        trained = load(name)
+        row = torch.from_numpy(trained.task.encode([trained.task.any_item(rng())]))[0]
+        leaf = trained.model(row[None, None], torch.ones(1).long(), torch.ones(1).long(), leaves=64).leaves
+        assert fills_from_the_right(trained.model, row, 64) == (int(leaf) >= 32)
 
 
 def test_a_stock_that_does_not_fit_is_refused():

@@ -179,7 +179,7 @@ def _figure(out: Path, form: Form) -> None:
 def _trained(pairs: Sequence[tuple[str, str]], seeds: int, folder: Path, workers: int) -> dict[str, Path]:
     """The models behind the cells, trained here; an estimate of the time comes first."""
     from ham.cli import terminal
-    from ham.reproduce import retrain
+    from ham.reproduce import acceptance, retrain
     from ham.reproduce.tables import recipe_of
     from ham.runs import RunFolder
     from ham.train.progress import counting
@@ -204,7 +204,7 @@ def _trained(pairs: Sequence[tuple[str, str]], seeds: int, folder: Path, workers
     by_name: dict[str, list[Path]] = {}
     for job in jobs:
         by_name.setdefault(job.name, []).append(job.path)
-    return {name: retrain.best_of(paths) for name, paths in by_name.items()}
+    return {name: acceptance.best_of(paths) for name, paths in by_name.items()}
 
 
 def _time(seconds: float) -> str:

@@ -15,6 +15,7 @@ class Purpose(IntEnum):
     TEST = 2
     SEARCH = 3
     WEIGHTS = 4
+    ACCEPTANCE = 5
     SOAK = 9
 
 

@@ -34,6 +34,15 @@ class Beforehand(NamedTuple):
     ends: Int[Tensor, "kinds"]
     """Where the ranges end, ascending."""
 
+    def mirrored(self, leaves: int) -> Beforehand:
+        """The same from the right: nothing was done to the first leaves, and the ranges come the other way round."""
+        starts = torch.cat([self.ends.new_zeros(1), self.ends[:-1]])
+        return Beforehand(
+            torch.cat([torch.zeros_like(self.rows[:1]), self.rows.flip(0)]),
+            torch.cat([self.done.new_zeros(1), self.done.flip(0)]),
+            leaves - torch.cat([self.ends[-1:], starts.flip(0)]),
+        )
+
 
 class Questions(NamedTuple):
     """A batch as a model is asked it: the arguments of `Model.forward`, in which `symbols` is never left open."""

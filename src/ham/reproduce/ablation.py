@@ -3,12 +3,14 @@
     python -m ham.reproduce.ablation stack reverse --seeds 0 1 2 --workers 2 --document docs/ablations.md
 
 Runs go on where they stood, and runs that have ended are only measured: the same command with more seeds or tasks adds
-them to the page. `--batches` makes epochs shorter in all lines alike, the whole recipe's included.
+them to the page. `--batches` makes epochs shorter in all lines alike, the whole recipe's included; a start is then
+given as many more of them to get on.
 """
 
 from __future__ import annotations
 
 import argparse
+import math
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
@@ -52,7 +54,9 @@ def jobs(tasks: Sequence[str], seeds: Sequence[int], folder: Path, batches: int 
             raise InputError(
                 f"no recipe with hard attention is named {task!r}; there are {', '.join(recipes.HARD)}"
             )
-        whole = changed(recipes.get(task), {} if batches is None else {"data.batches": batches})
+        whole = recipes.get(task)
+        if batches is not None:
+            whole = changed(whole, {"data.batches": batches, "schedule.trial": _trial(whole, batches)})
         for without, settings in LEFT_OUT.items():
             run = changed(whole, settings)
             if run == whole and settings:
@@ -63,6 +67,11 @@ def jobs(tasks: Sequence[str], seeds: Sequence[int], folder: Path, batches: int 
                 for seed in seeds
             ]
     return found
+
+
+def _trial(whole: Run, batches: int) -> int:
+    """Epochs of so many batches in which a start is given as many as before to get on."""
+    return math.ceil(whole.schedule.trial * whole.data.batches / batches)
 
 
 def measured(job: Job) -> dict[str, Any]:

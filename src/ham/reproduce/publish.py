@@ -5,8 +5,9 @@ seeds become a shipped model by
 
     python -m ham.reproduce.publish NAME RUN_DIR...
 
-The one that validated best is shipped; the errors of all go into `seeds.json`. Seeds of the same recipe that were
-published before stay there, and the shipped one among them stays shipped if none of the new ones validated better.
+The one that errs least on fresh short inputs is shipped (`acceptance`); the errors of all go into `seeds.json`. Seeds
+of the same recipe that were published before stay there, and the shipped one among them stays shipped if none of the
+new ones errs less; of new ones that err as little the surest is shipped.
 Without a RUN_DIR the card of a shipped model is written anew, its errors measured again.
 """
 
@@ -15,7 +16,7 @@ from __future__ import annotations
 import json
 import shutil
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -25,7 +26,7 @@ from ham.config import Run
 from ham.core.errors import InputError
 from ham.core.files import read_text, write_whole
 from ham.reproduce import exact
-from ham.reproduce.retrain import best_of
+from ham.reproduce.acceptance import ASKED, acceptance
 from ham.runs import CHECKPOINT, CONFIG, METRICS, PRETRAINED, RunFolder, load, shipped
 from ham.train.evaluate import evaluate_at, lengths_for
 
@@ -48,16 +49,23 @@ def publish(name: str, runs: Sequence[Path], examples: int = 2500) -> Path:
         )
     target = PRETRAINED / name
     before = [its for its in _published(name, *settings) if its["seed"] not in new]
-    best = best_of([*runs, *([target] if any(its["shipped"] for its in before) else [])])
-    if best != target:
+    candidates = {RunFolder(path).run().seed: path for path in runs}
+    if any(its["shipped"] for its in before):
+        candidates[RunFolder(target).run().seed] = target
+    measured = {seed: of_seed(path, examples) for seed, path in candidates.items()}
+    best = min(measured, key=lambda seed: _rank(measured[seed], candidates[seed] == target))
+    if candidates[best] != target:
         target.mkdir(parents=True, exist_ok=True)
         for file in (CONFIG, METRICS, CHECKPOINT):
-            shutil.copyfile(best / file, target / file)
-    shipped_seed = RunFolder(target).run().seed
-    all_seeds = sorted([*before, *(of_seed(path, examples) for path in runs)], key=lambda its: its["seed"])
-    all_seeds = [{**its, "shipped": its["seed"] == shipped_seed} for its in all_seeds]
+            shutil.copyfile(candidates[best] / file, target / file)
+    every = {its["seed"]: its for its in before} | measured
+    all_seeds = [{**every[seed], "shipped": seed == best} for seed in sorted(every)]
     write_whole(target / SEEDS, (json.dumps(all_seeds, indent=1) + "\n").encode())
     return renew(name, examples)
+
+
+def _rank(measured: Mapping[str, Any], is_shipped: bool) -> tuple[int, bool, float]:
+    return measured["accepted"], not is_shipped, measured["accepted_loss"]
 
 
 def _published(name: str, recipe: Run) -> list[dict[str, Any]]:
@@ -77,8 +85,9 @@ def renew(name: str, examples: int = 2500) -> Path:
 
 
 def of_seed(path: Path, examples: int) -> dict[str, Any]:
-    """What one run came to: its validation, which may choose, and its errors on test inputs, which may not."""
+    """What one run came to: on short inputs that may choose, and its errors on test inputs, which may not."""
     trained = load(path)
+    accepted = acceptance(trained)
     records, kept = RunFolder(path).metrics(), RunFolder(path).kept()
     errors = {}
     for split, times in (("test", 1), ("generalisation", 4)):
@@ -91,6 +100,8 @@ def of_seed(path: Path, examples: int) -> dict[str, Any]:
         "longest": kept["longest"],
         "validation": kept["error"],
         "loss": kept["loss"],
+        "accepted": accepted.wrong,
+        "accepted_loss": accepted.loss,
         "epochs": len(records),
         "seconds": records[-1]["seconds"],
         **errors,
@@ -101,6 +112,14 @@ def seeds_of(name: str) -> list[dict[str, Any]]:
     """What every seed of a shipped model came to; empty where only one was published."""
     path = PRETRAINED / name / SEEDS
     return json.loads(read_text(path)) if path.exists() else []
+
+
+def _why(seeds: Sequence[dict[str, Any]]) -> str:
+    """How the shipped one of several seeds was chosen."""
+    wrong = next((its.get("accepted") for its in seeds if its["shipped"]), None)
+    if wrong is None:
+        return f"the best by validation of {len(seeds)}"
+    return f"of {len(seeds)} the one that errs least on {ASKED:,} fresh short inputs: {wrong} wrong"
 
 
 def origin(folder: Path, name: str) -> list[str]:
@@ -114,7 +133,7 @@ def origin(folder: Path, name: str) -> list[str]:
         "",
         f"- trained by `{command(run, name)}`",
         f"- recipe `{name}`; all settings in `{CONFIG}`, the log in `{METRICS}`",
-        f"- seed {run.seed}, the best by validation of {len(seeds)}; all of them in `{SEEDS}`",
+        f"- seed {run.seed}, {_why(seeds)}; all of them in `{SEEDS}`",
         f"- {len(epochs)} epochs of {run.data.batches} batches of {run.data.batch} in "
         f"{epochs[-1]['seconds']:.0f} s on one core",
         f"- kept: epoch {kept['epoch']}, chosen by validation on lengths up to {run.data.leaves}: "

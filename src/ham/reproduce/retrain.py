@@ -24,7 +24,7 @@ from ham import recipes
 from ham.config import Run, changed
 from ham.core.errors import InputError
 from ham.core.processes import guarded
-from ham.runs import CONFIG, PRETRAINED, RunFolder, quality
+from ham.runs import CONFIG, PRETRAINED, RunFolder
 
 _log = logging.getLogger("ham")
 LOG = "log.txt"
@@ -160,8 +160,3 @@ def _wait_for_the_last_owner(folder: RunFolder, stopped: threading.Event) -> Non
         except InputError:
             if time.monotonic() > until:
                 raise
-
-
-def best_of(found: Sequence[Path]) -> Path:
-    """The run whose kept epoch validated best."""
-    return max(found, key=lambda path: quality(RunFolder(path).kept()))

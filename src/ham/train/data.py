@@ -49,7 +49,7 @@ def draw(
     longest = curriculum.draw(rng, data.mix, data.train_up_to or data.leaves)
     inputs, slots = data.batch // data.runs, capacity_for(longest)
     if conditions.stocked and rng.random() < conditions.stocked:
-        batch, leaves, told = conditions.partly_full(rng, task, inputs, slots)
+        batch, leaves, told = conditions.partly_full(rng, task, inputs, slots, model)
     else:
         if conditions.hard and rng.random() < conditions.hard:
             batch, leaves = draw_hard(rng, task, inputs, slots)

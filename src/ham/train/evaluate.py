@@ -152,7 +152,7 @@ def evaluate(
         while done < examples:
             batch = min(at_once, examples - done)
             if conditions.stocked and done // at_once % 3 == 2:
-                drawn, size, told = conditions.partly_full(rng, task, batch, leaves)
+                drawn, size, told = conditions.partly_full(rng, task, batch, leaves, model)
             else:
                 if conditions.hard and done // at_once % 2:
                     drawn, size = draw_hard(rng, task, batch, leaves)

@@ -12,11 +12,12 @@ from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Int
+from jaxtyping import Float, Int
 from numpy import ndarray
+from torch import Tensor
 
 from ham.config import Run
-from ham.models import Beforehand, Start
+from ham.models import Beforehand, Model, Start
 from ham.tasks import Batch, Task
 from ham.train.schedule import Phase, settings_of
 
@@ -93,12 +94,18 @@ class Conditions:
         return leaves, np.arange(rows) + rng.integers(leaves - rows, endpoint=True)
 
     def partly_full(
-        self, rng: np.random.Generator, task: Task, inputs: int, n: int
+        self, rng: np.random.Generator, task: Task, inputs: int, n: int, model: Model
     ) -> tuple[Batch, int, dict[str, Any]]:
-        """A batch whose memory holds something at first, its leaves, and what the model has to be told."""
+        """A batch whose memory holds something at first, its leaves, and what the model has to be told.
+
+        Where order matters, a model that fills its memory from the right finds it filled from there.
+        """
         leaves = n << int(rng.integers(max(self.tallest // n, 1).bit_length()))
-        batch, beforehand = task.stocked(rng, inputs, n, leaves)
-        return batch, leaves, {"beforehand": Beforehand(*map(torch.from_numpy, beforehand))}
+        batch, told = task.stocked(rng, inputs, n, leaves)
+        beforehand = Beforehand(*map(torch.from_numpy, told))
+        if task.in_order and fills_from_the_right(model, beforehand.rows[0, 0], leaves):
+            beforehand = beforehand.mirrored(leaves)
+        return batch, leaves, {"beforehand": beforehand}
 
     def start(self, rng: np.random.Generator, inputs: int, runs: int = 1) -> Start | None:
         """First states: anywhere inside the bound in a share of the inputs, the same in all runs of one."""
@@ -114,6 +121,14 @@ class Conditions:
 
 PLAIN = Conditions()
 """Trees as small as the input, controllers that start at zero."""
+
+
+def fills_from_the_right(model: Model, operation: Float[Tensor, "features"], leaves: int) -> bool:
+    """Whether a model does a first operation, on an empty memory, in its right half."""
+    one = torch.ones(1, dtype=torch.long)
+    with torch.no_grad():
+        episode = model(operation[None, None], one, one, leaves=leaves)
+    return 2 * int(episode.leaves[0, 0]) >= leaves
 
 
 def scattered(rng: np.random.Generator, rows: int, leaves: int, first: int = 0) -> list[int]:
