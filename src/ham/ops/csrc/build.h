@@ -5,6 +5,7 @@
 #pragma once
 
 #include <algorithm>
+#include <vector>
 
 #include "memory.h"
 
@@ -48,6 +49,13 @@ struct Stock {
       if (across && behind != last) ++count, last = behind;
     }
     return count;
+  }
+  // The height of the tallest subtree all of whose leaves are of this kind; blank ones are the kind behind the last.
+  int64_t tallest(int64_t kind, int64_t leaves) const {
+    int64_t first = kind > 0 ? end[kind - 1] : 0, behind = kind < kinds ? end[kind] : leaves, height = 0;
+    auto fits = [&](int64_t size) { return (first + size - 1) / size * size + size <= behind; };
+    while (fits(int64_t{2} << height)) ++height;
+    return height;
   }
 };
 
@@ -159,16 +167,18 @@ class Build {
           for (int lane = 0; lane < kLanes; ++lane)
             blank(kind, 0)[f * kLanes + lane] =
                 kind < stock_.kinds ? stock_.value[kind * shape_.width + f] : 0;
-        for (int64_t height = 1; height <= shape_.levels; ++height) {
-          int64_t slot = take_slot(height);
+        int64_t tallest = stock_.tallest(kind, shape_.leaves);
+        for (int64_t height = 1; height <= tallest; ++height) {
+          int64_t slot = taped_ ? blank_slot(kind, height) : height - 1;
           copy_panel(pair(slot), blank(kind, height - 1), shape_.width);
           copy_panel(pair(slot) + panel_floats(shape_.width), blank(kind, height - 1), shape_.width);
           join_forward(model_, blank(kind, height), made(slot), hidden(slot), pair(slot));
         }
-        for (int64_t height = 0; height <= shape_.levels; ++height)
+        for (int64_t height = 0; height <= tallest; ++height)
           for (int64_t f = 0; f < 2 * shape_.width; ++f)
             blank_pair(kind, height)[f] = blank(kind, height)[f % shape_.width * kLanes];
       }
+    next_slot_ = blank_slots();
     for (int64_t lane = 0; lane < forest_.active; ++lane)
       std::memset(forest_.tree[lane], 0, sizeof(float) * shape_.width);
     build(1, shape_.levels, tape_.root);
@@ -185,19 +195,23 @@ class Build {
   void backward(const BuildScratch& scratch, float* root_gradient, float* gradients) {
     scratch_ = scratch;
     int64_t width = shape_.width, joins = BuildTape::slots(shape_, occupied_, stock_, true);
-    next_slot_ = has_blanks() ? shape_.levels * (stock_.kinds + 1) : 0;
+    next_slot_ = blank_slots();
     zero_panel(scratch.blanks, width * (shape_.levels + 1) * (stock_.kinds + 1));
     push_down(1, shape_.levels, root_gradient, tape_.root);
+    std::vector<uint8_t> used(static_cast<size_t>(joins), 1);
+    std::fill_n(used.begin(), blank_slots(), 0);
     if (has_blanks())
       for (int64_t kind = 0; kind <= stock_.kinds; ++kind)
-        for (int64_t height = shape_.levels; height >= 1; --height) {
-          int64_t slot = kind * shape_.levels + height - 1;
+        for (int64_t height = stock_.tallest(kind, shape_.leaves); height >= 1; --height) {
+          int64_t slot = blank_slot(kind, height);
+          used[static_cast<size_t>(slot)] = 1;
           join_backward(model_, scratch.unused, d_joined(slot), d_hidden(slot), d_blank(kind, height),
                         blank(kind, height), made(slot), hidden(slot), pair(slot));
           add_panel(d_blank(kind, height - 1), scratch.unused, width);
           add_panel(d_blank(kind, height - 1), scratch.unused + panel_floats(width), width);
         }
-    join_gradient(model_, gradients, scratch.joined, scratch.hidden, tape_.hidden, tape_.pairs, joins);
+    join_gradient(model_, gradients, scratch.joined, scratch.hidden, tape_.hidden, tape_.pairs, joins,
+                  used.data());
     if (occupied_.rows > 0)
       mlp_gradient(model_.embed, model_.deep(), gradients, scratch.embedded, scratch.embed_hidden,
                    tape_.embed_hidden, tape_.inputs, shape_.bits, occupied_.rows);
@@ -205,7 +219,7 @@ class Build {
 
   // The sum of h^2 / 2 over all values that JOIN made, from the tape.
   double half_squares() {
-    next_slot_ = has_blanks() ? shape_.levels * (stock_.kinds + 1) : 0;
+    next_slot_ = blank_slots();
     return half_squares_below(1, shape_.levels, tape_.root);
   }
 
@@ -243,6 +257,10 @@ class Build {
   }
   float* d_blank(int64_t kind, int64_t height) const { return scratch_.blanks + of_kind(kind, height); }
   bool has_blanks() const { return occupied_.rows < shape_.leaves; }
+  // Subtrees whose leaves are all of one kind come first, those of a kind together. Each has a slot for every height,
+  // of which only those are used that it is as tall as.
+  int64_t blank_slot(int64_t kind, int64_t height) const { return kind * shape_.levels + height - 1; }
+  int64_t blank_slots() const { return has_blanks() ? blank_slot(stock_.kinds + 1, 1) : 0; }
   int64_t first_row(int64_t node, int64_t height) const {
     return occupied_.row_from((node << height) - shape_.leaves);
   }

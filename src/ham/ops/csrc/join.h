@@ -168,17 +168,17 @@ inline double half_squares(const Model& model, const float* joined, int64_t lane
 
 inline void join_gradient(const Model& model, float* gradients, const float* d_joined,
                           const float* d_hidden, const float* hidden, const float* pair,
-                          int64_t panels) {
+                          int64_t panels, const uint8_t* used = nullptr) {
   const Shape& shape = model.shape;
   if (!model.bounds.highway)
     return mlp_gradient(model.join, model.deep(), gradients, d_joined, d_hidden, hidden, pair,
-                        2 * shape.width, panels);
+                        2 * shape.width, panels, used);
   add_gradient(model.join_first, gradients, model.deep() ? d_hidden : d_joined, model.join_first.out, pair,
-               2 * shape.width, panels);
+               2 * shape.width, panels, used);
   if (!model.deep()) return;
   for (int64_t i = 0; i < 3; ++i)
     add_gradient(model.join_rest[i], gradients, d_joined + i * panel_floats(shape.width), 3 * shape.width,
-                 hidden + i * panel_floats(shape.hidden), 3 * shape.hidden, panels);
+                 hidden + i * panel_floats(shape.hidden), 3 * shape.hidden, panels, used);
 }
 
 }  // namespace ham

@@ -28,16 +28,16 @@ HAM_INLINE void add_backward(const Layer& layer, float* dx, const float* dy) {
   product<Start::panel, Finish::none>(dx, layer.in, layer.w, layer.in, dy, layer.out, dx);
 }
 
-// dy and x: `panels` panels, their strides in features.
+// dy and x: `panels` panels, their strides in features, all of them or those that are `used`.
 inline void add_gradient(const Layer& layer, float* gradients, const float* dy, int64_t dy_features,
-                         const float* x, int64_t x_features, int64_t panels) {
+                         const float* x, int64_t x_features, int64_t panels, const uint8_t* used = nullptr) {
   float* dw = gradients + layer.at;
   if (layer.out == 1)  // the wide side must be the rows of the tile
-    outer(dw, 1, x, panel_floats(x_features), layer.in, dy, panel_floats(dy_features), 1, panels);
+    outer(dw, 1, x, panel_floats(x_features), layer.in, dy, panel_floats(dy_features), 1, panels, used);
   else
     outer(dw, layer.in, dy, panel_floats(dy_features), layer.out, x, panel_floats(x_features),
-          layer.in, panels);
-  add_lane_sums(dw + layer.out * layer.in, dy, panel_floats(dy_features), layer.out, panels);
+          layer.in, panels, used);
+  add_lane_sums(dw + layer.out * layer.in, dy, panel_floats(dy_features), layer.out, panels, used);
 }
 
 // A depth-2 MLP without its output's activation, or a depth-1 one (no hidden panel then).
@@ -65,12 +65,12 @@ HAM_INLINE void mlp_backward(const Layer (&mlp)[2], bool deep, float* dx, float*
 
 inline void mlp_gradient(const Layer (&mlp)[2], bool deep, float* gradients, const float* dy,
                          const float* d_hidden, const float* hidden, const float* x,
-                         int64_t x_features, int64_t panels) {
+                         int64_t x_features, int64_t panels, const uint8_t* used = nullptr) {
   if (deep) {
-    add_gradient(mlp[1], gradients, dy, mlp[1].out, hidden, mlp[1].in, panels);
-    add_gradient(mlp[0], gradients, d_hidden, mlp[0].out, x, x_features, panels);
+    add_gradient(mlp[1], gradients, dy, mlp[1].out, hidden, mlp[1].in, panels, used);
+    add_gradient(mlp[0], gradients, d_hidden, mlp[0].out, x, x_features, panels, used);
   } else {
-    add_gradient(mlp[0], gradients, dy, mlp[0].out, x, x_features, panels);
+    add_gradient(mlp[0], gradients, dy, mlp[0].out, x, x_features, panels, used);
   }
 }
 

@@ -128,11 +128,12 @@ constexpr int kColumns = kVectors == 1 && kRegisters == 32 ? 4 : 2;
 
 template <int Rows, int Columns>
 HAM_INLINE void outer_tile(float* gradient, int64_t row_stride, const float* dy, int64_t dy_stride,
-                           const float* x, int64_t x_stride, int64_t panels) {
+                           const float* x, int64_t x_stride, int64_t panels, const uint8_t* used) {
   Vec total[Rows][Columns];
   for (int r = 0; r < Rows; ++r)
     for (int c = 0; c < Columns; ++c) total[r][c] = Vec{};
   for (int64_t p = 0; p < panels; ++p) {
+    if (used && !used[p]) continue;
     for (int v = 0; v < kVectors; ++v) {
       Vec column[Columns];
       for (int c = 0; c < Columns; ++c)
@@ -154,14 +155,17 @@ HAM_INLINE void outer_tile(float* gradient, int64_t row_stride, const float* dy,
 }
 
 // gradient[r][c] += sum over panels and lanes of dy[r] * x[c]: a layer's weight gradient
-// as one long reduction; the panels lie dy_stride and x_stride floats apart.
+// as one long reduction; the panels lie dy_stride and x_stride floats apart. Those that are not
+// `used` hold anything and are passed over; without `used` all count.
 inline void outer(float* gradient, int64_t row_stride, const float* dy, int64_t dy_stride, int64_t rows,
-                  const float* x, int64_t x_stride, int64_t columns, int64_t panels) {
+                  const float* x, int64_t x_stride, int64_t columns, int64_t panels,
+                  const uint8_t* used = nullptr) {
   // So many panels that one tile's rows of dy stay in L1 while x streams past them.
   constexpr int64_t kBlock = 48;
   constexpr int64_t kRows = 6;
   for (int64_t first = 0; first < panels; first += kBlock) {
     int64_t count = panels - first < kBlock ? panels - first : kBlock;
+    const uint8_t* of_block = used ? used + first : nullptr;
     int64_t tiles = (rows + kRows - 1) / kRows;
     int64_t r = 0;
     for (int64_t tile = 0; tile < tiles; ++tile) {
@@ -174,7 +178,7 @@ inline void outer(float* gradient, int64_t row_stride, const float* dy, int64_t 
           switch (size) {
 #define HAM_CASE(R)                                                                              \
   case R:                                                                                        \
-    outer_tile<R, wide>(to, row_stride, dy_rows, dy_stride, x_columns, x_stride, count);         \
+    outer_tile<R, wide>(to, row_stride, dy_rows, dy_stride, x_columns, x_stride, count, of_block); \
     break;
             HAM_CASE(1) HAM_CASE(2) HAM_CASE(3) HAM_CASE(4) HAM_CASE(5) HAM_CASE(6)
 #undef HAM_CASE
@@ -191,15 +195,17 @@ inline void outer(float* gradient, int64_t row_stride, const float* dy, int64_t 
 }
 
 inline void add_lane_sums(float* gradient, const float* dy, int64_t dy_stride, int64_t rows,
-                          int64_t panels) {
+                          int64_t panels, const uint8_t* used = nullptr) {
   int64_t r = 0;
   // Several rows at once: one addition would wait for the one before.
   auto of_rows = [&](auto count) {
     Vec total[count][kVectors] = {};
-    for (int64_t p = 0; p < panels; ++p)
+    for (int64_t p = 0; p < panels; ++p) {
+      if (used && !used[p]) continue;
       for (int i = 0; i < count; ++i)
         for (int v = 0; v < kVectors; ++v)
           total[i][v] += load(dy + p * dy_stride + (r + i) * kLanes + v * kWidth);
+    }
     for (int i = 0; i < count; ++i) {
       for (int v = 1; v < kVectors; ++v) total[i][0] += total[i][v];
       gradient[r + i] += sum(total[i][0]);
