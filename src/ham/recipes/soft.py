@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ham import tasks
-from ham.config import Architecture, Data, Objective, Optimiser, Options, Phase, Run, Schedule, Soft, changed
+from ham.config import Architecture, Data, Objective, Optimiser, Options, Phase, Run, Schedule, Soft
 from ham.models.kinds import kind_for
 
 _PRACTICE = {"add": Options(varied=0.6)}
@@ -26,11 +26,7 @@ def _made_sure(hard: Run) -> Run:
     """
     model = replace(hard.model, kind=_kind(hard), soft=Soft(sampled=True))
     sure = replace(hard.end, exploration=_SURE[hard.task], exploration_decay=1.0, exploration_term="positive")
-    run = replace(hard, model=model, end=sure)
-    if hard.task == "priority_queue":  # within ten minutes or so, which its hard model is not
-        decay = {"end.learning_rate_decay": 0.91}
-        run = changed(run, {"schedule.epochs": 90, "schedule.main": 20, "schedule.finish": 26, **decay})
-    return run
+    return replace(hard, model=model, end=sure)
 
 
 def _from_the_start(hard: Run) -> Run:

@@ -119,7 +119,11 @@ def _why(seeds: Sequence[dict[str, Any]]) -> str:
     wrong = next((its.get("accepted") for its in seeds if its["shipped"]), None)
     if wrong is None:
         return f"the best by validation of {len(seeds)}"
-    return f"of {len(seeds)} the one that errs least on {ASKED:,} fresh short inputs: {wrong} wrong"
+    if len(seeds) == 1:
+        return f"the only one trained, {wrong} wrong of {ASKED:,} fresh short inputs"
+    as_good = sum(its.get("accepted") == wrong for its in seeds)
+    one = "the one that errs" if as_good == 1 else f"one of {as_good} that err"
+    return f"of {len(seeds)} {one} least on {ASKED:,} fresh short inputs: {wrong} wrong"
 
 
 def origin(folder: Path, name: str) -> list[str]:

@@ -83,7 +83,7 @@ class Task(ABC):
     """Whether every output is closed by an End-Of-Output symbol (one more output bit)."""
     online: ClassVar[bool] = False
     """Whether row t is only seen at timestep t (a data structure) instead of all at once."""
-    in_order: ClassVar[bool] = False
+    keeps_order: ClassVar[bool] = False
     """Of a data structure: whether elements have to lie in the order in which they were pushed, from one side."""
     every: ClassVar[int | None] = None
     """Memory accesses per output symbol, where the task itself fixes them."""

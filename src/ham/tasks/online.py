@@ -47,7 +47,7 @@ class Online(Task):
     options = OnlinePractice
     capacity: int | None = None
     """Elements at which the next operation must be POP."""
-    in_order = True
+    keeps_order = True
     example = "push 4, push 9, pop"
 
     @abstractmethod

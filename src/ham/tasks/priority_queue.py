@@ -29,7 +29,7 @@ class PriorityQueue(Online):
     summary = "online push and pop: the highest priority first"
     features = 2 + VALUE_BITS + PRIORITY_BITS
     capacity = 1 << PRIORITY_BITS
-    in_order = False
+    keeps_order = False
     example = "push 30:4, push 2:9, pop"
 
     def fill(self, rng, inputs, pops):

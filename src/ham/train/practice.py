@@ -103,7 +103,7 @@ class Conditions:
         leaves = n << int(rng.integers(max(self.tallest // n, 1).bit_length()))
         batch, told = task.stocked(rng, inputs, n, leaves)
         beforehand = Beforehand(*map(torch.from_numpy, told))
-        if task.in_order and fills_from_the_right(model, beforehand.rows[0, 0], leaves):
+        if task.keeps_order and fills_from_the_right(model, beforehand.rows[0, 0], leaves):
             beforehand = beforehand.mirrored(leaves)
         return batch, leaves, {"beforehand": beforehand}
 
