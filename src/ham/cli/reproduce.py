@@ -6,7 +6,7 @@ import importlib.util
 import os
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
@@ -24,6 +24,7 @@ from ham.core.text import shell_word, visible
 from ham.models.kinds import columns
 
 if TYPE_CHECKING:
+    from ham.reproduce import tables
     from ham.reproduce.complexity import Cost
 
 COLUMNS = tuple(dict.fromkeys(column.title for table in (1, 2) for column in columns(table)))
@@ -74,7 +75,6 @@ def reproduce(
         out: folder for the files.
         threads: threads to run on, or with --train runs side by side; by default one for each core.
     """
-    from ham import recipes
     from ham.reproduce import tables
     from ham.train.progress import counting
     from ham.use.evaluate import chosen_seed
@@ -92,24 +92,8 @@ def reproduce(
     pairs = tables.wanted(table, task.replace("-", "_") if task else None, model)
     models = _trained(pairs, seeds, out / TRAINING, cores) if train else tables.shipped_models()
     seed = chosen_seed(seed)
-    cells: list[tables.Cell] = []
-    missing: set[str] = set()
-    with counting("cells", len(pairs) * len(tables.SPLITS)) as count:
-        for name, _, cell in tables.cells(pairs, models, examples=examples, seed=seed):
-            if cell is None:
-                missing.add(name)
-            else:
-                cells.append(cell)
-            count(1)
-    if not cells:
-        raise InputError(f"no model is shipped for these cells: {', '.join(sorted(missing))}")
-    hard: tables.Hard = {}
-    with counting("hard cases", sum(tables.recipe_of(*pair) in recipes.HARD for pair in pairs)) as count:
-        for name, families in tables.hard_cases(
-            pairs, models, examples=min(examples, HARD_EXAMPLES), seed=seed
-        ):
-            hard[name] = families
-            count(1)
+    cells, missing = _cells(pairs, models, examples, seed)
+    hard = _hard_cases(pairs, models, min(examples, HARD_EXAMPLES), seed)
     costs = _complexity() if table != 2 and task is None and model is None else []
     found = tables.Found(cells, hard, costs, seed)
     note = (
@@ -126,14 +110,7 @@ def reproduce(
     say = print if form.for_a_person else partial(print, file=sys.stderr)
     if missing:
         say(f"Not shipped yet: {', '.join(sorted(missing))}.")
-    tables.write(out, found)
-    say(f"\nWritten to {visible(out)}: tables.md, tables.tex, results.json.")
-    if importlib.util.find_spec("matplotlib") is None:
-        say(f"Plots and the page need matplotlib: {install('view')}")
-    else:
-        with counting("sizes", len(cells) // len(tables.SPLITS)) as count:
-            report = tables.write_report(out, found, models, note, count)
-        say(f"To look at: {visible(report)}")
+    _write(out, found, models, note, say)
     if document is not None:
         from ham.reproduce.document import write_document
 
@@ -141,6 +118,59 @@ def reproduce(
             write_document(document, pairs, texts, note, seed, count)
         say(f"All results: {visible(document)}")
         say(f"The README's tables: python -m ham.reproduce.pages {shell_word(document)} README.md")
+
+
+def _cells(
+    pairs: Sequence[tuple[str, str]], models: Mapping[str, Path], examples: int, seed: int
+) -> tuple[list[tables.Cell], set[str]]:
+    """The cells of the tables, and the models that are not there."""
+    from ham.reproduce import tables
+    from ham.train.progress import counting
+
+    cells: list[tables.Cell] = []
+    missing: set[str] = set()
+    with counting("cells", len(pairs) * len(tables.SPLITS)) as count:
+        for name, _, cell in tables.cells(pairs, models, examples=examples, seed=seed):
+            if cell is None:
+                missing.add(name)
+            else:
+                cells.append(cell)
+            count(1)
+    if not cells:
+        raise InputError(f"no model is shipped for these cells: {', '.join(sorted(missing))}")
+    return cells, missing
+
+
+def _hard_cases(
+    pairs: Sequence[tuple[str, str]], models: Mapping[str, Path], examples: int, seed: int
+) -> tables.Hard:
+    from ham import recipes
+    from ham.reproduce import tables
+    from ham.train.progress import counting
+
+    hard: tables.Hard = {}
+    with counting("hard cases", sum(tables.recipe_of(*pair) in recipes.HARD for pair in pairs)) as count:
+        for name, families in tables.hard_cases(pairs, models, examples=examples, seed=seed):
+            hard[name] = families
+            count(1)
+    return hard
+
+
+def _write(
+    out: Path, found: tables.Found, models: Mapping[str, Path], note: str, say: Callable[[str], None]
+) -> None:
+    """The tables as files and, where there is matplotlib, a page of plots."""
+    from ham.reproduce import tables
+    from ham.train.progress import counting
+
+    tables.write(out, found)
+    say(f"\nWritten to {visible(out)}: tables.md, tables.tex, results.json.")
+    if importlib.util.find_spec("matplotlib") is None:
+        say(f"Plots and the page need matplotlib: {install('view')}")
+        return
+    with counting("sizes", len(found.cells) // len(tables.SPLITS)) as count:
+        report = tables.write_report(out, found, models, note, count)
+    say(f"To look at: {visible(report)}")
 
 
 def _complexity() -> list[Cost]:

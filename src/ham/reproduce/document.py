@@ -53,9 +53,6 @@ def write_document(
             points += [one.percent for one in further if one.leaves > points[-1].leaves]
             curves.setdefault(task, {})[column] = points
             count(1)
-    soft = [run for name in recipes.names() if (run := recipes.get(name)).model.learner.traits.soft]
-    most = max(run.schedule.epochs * run.data.batches for run in soft)
-    most_epochs = max(recipes.get(name).schedule.epochs for name in recipes.HARD if name != "add")
     parts = [
         "# Results",
         "",
@@ -65,6 +62,31 @@ def write_document(
         note,
         "",
         markdown(list(tables)),
+        *_seeds(pairs),
+        "## Time to learn",
+        "",
+        "Batches of 64, or of 50 to the letter, after which the shipped model's validation error on its last tree was",
+        f"first at most {LEARNED:g}%.",
+        "",
+        *time_table(logs),
+        "",
+        "## Searches",
+        "",
+        *search_table(),
+        "",
+        *_exact(hard, counted, seed, count),
+        *_by_length(curves, pictures),
+        *_learning(logs, pictures),
+    ]
+    write_whole(file, "\n".join(parts).encode())
+
+
+def _seeds(pairs: Sequence[tuple[str, str]]) -> list[str]:
+    """What every seed of every model came to, and how long a run may take."""
+    soft = [run for name in recipes.names() if (run := recipes.get(name)).model.learner.traits.soft]
+    most = max(run.schedule.epochs * run.data.batches for run in soft)
+    most_epochs = max(recipes.get(name).schedule.epochs for name in recipes.HARD if name != "add")
+    return [
         "## Seeds",
         "",
         "Errors on 2,500 test inputs and 2,500 longer ones, in percent. *Reach the paper* counts the seeds that are",
@@ -82,18 +104,12 @@ def write_document(
         "",
         *seed_table(pairs),
         "",
-        "## Time to learn",
-        "",
-        "Batches of 64, or of 50 to the letter, after which the shipped model's validation error on its last tree was",
-        f"first at most {LEARNED:g}%.",
-        "",
-        *time_table(logs),
-        "",
-        "## Searches",
-        "",
-        *search_table(),
-        "",
-        *_exact(hard, counted, seed, count),
+    ]
+
+
+def _by_length(curves: Mapping[str, Mapping[str, list[Measured]]], pictures: Path) -> list[str]:
+    """Errors of every model by the size of its memory, as plots and tables."""
+    parts = [
         "## Error by length",
         "",
         "In percent, with 95% intervals. Beyond 1,024 leaves few are asked (see above), and none where all are wrong.",
@@ -104,12 +120,17 @@ def write_document(
         plots.save(plots.error_by_length(by_size, trained_on), pictures, f"length-{task}")
         parts += [f"![{task}: error against the size of the memory](results/length-{task}.svg)", ""]
         parts += [*length_table(by_size), ""]
-    parts += ["## Learning curves", ""]
+    return parts
+
+
+def _learning(logs: Mapping[str, Mapping[str, RunFolder]], pictures: Path) -> list[str]:
+    """Plots of the validation error by epoch."""
+    parts = ["## Learning curves", ""]
     for task, by_column in logs.items():
-        curves_of = {column: folder.metrics() for column, folder in by_column.items()}
-        plots.save(plots.learning(curves_of), pictures, f"learning-{task}")
+        curves = {column: folder.metrics() for column, folder in by_column.items()}
+        plots.save(plots.learning(curves), pictures, f"learning-{task}")
         parts += [f"![{task}: validation error by epoch](results/learning-{task}.svg)", ""]
-    write_whole(file, "\n".join(parts).encode())
+    return parts
 
 
 def _exact(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -117,7 +117,7 @@ def shipped_models() -> dict[str, Path]:
 
 
 def cells(
-    pairs: list[tuple[str, str]], models: Mapping[str, Path], *, examples: int, seed: int
+    pairs: Sequence[tuple[str, str]], models: Mapping[str, Path], *, examples: int, seed: int
 ) -> Iterator[tuple[str, Split, Cell | None]]:
     """Evaluate the model behind every cell on fresh examples.
 
@@ -175,7 +175,7 @@ Hard = dict[str, dict[str, list[Counted]]]
 
 
 def hard_cases(
-    pairs: list[tuple[str, str]], models: Mapping[str, Path], *, examples: int, seed: int
+    pairs: Sequence[tuple[str, str]], models: Mapping[str, Path], *, examples: int, seed: int
 ) -> Iterator[tuple[str, dict[str, list[Counted]]]]:
     """Each of HAM's models among these cells on the families of its task."""
     for model, task in pairs:
