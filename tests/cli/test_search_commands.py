@@ -34,6 +34,16 @@ def ran(monkeypatch, tmp_path) -> list:
     return calls
 
 
+@pytest.mark.parametrize("link", ["trials", "trials/0001"])
+def test_nothing_is_written_through_a_link(ran, tmp_path, capsys, link):
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "search" / link).parent.mkdir(parents=True)
+    (tmp_path / "search" / link).symlink_to(tmp_path / "elsewhere")
+    assert cli.main(["sweep", "reverse", "--seeds", "0:2", "--out", "search"]) == 2
+    assert f"{link} is a link, and none is written through" in capsys.readouterr().err
+    assert not ran
+
+
 def test_a_search_starts_from_the_recipe_of_its_task(ran, capsys):
     assert cli.main(["tune", "add", "--trials", "3", "--seed", "9", "--cores", "2", "--hours", "0.5"]) == 1
     ((folder, plan, resources),) = ran

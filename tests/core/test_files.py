@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 import re
 import stat
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 import ham
 from ham.core.errors import InputError
-from ham.core.files import open_lock, require_room, write_whole
+from ham.core.files import last_line, open_lock, open_log, read_json, require_room, write_whole
 
 
 @pytest.fixture
@@ -71,13 +72,32 @@ def test_a_folder_is_no_file(tmp_path):
         write_whole(tmp_path, b"page")
 
 
-def test_a_lock_follows_no_link_and_waits_for_no_pipe(thesis):
-    lock = thesis.parent / "run" / ".lock"
-    for make in (lambda: lock.symlink_to(thesis), lambda: os.mkfifo(lock), lock.mkdir):
+@pytest.mark.parametrize("opened", [open_lock, open_log])
+def test_a_lock_or_a_log_follows_no_link_and_waits_for_no_pipe(thesis, opened):
+    path = thesis.parent / "run" / "file"
+    device = partial(path.symlink_to, "/dev/zero")
+    for make in (partial(path.symlink_to, thesis), device, partial(os.mkfifo, path), path.mkdir):
         make()
         with pytest.raises(InputError, match="is not an ordinary file"):
-            open_lock(lock)
-        lock.rmdir() if lock.is_dir() and not lock.is_symlink() else lock.unlink()
+            opened(path)
+        path.rmdir() if path.is_dir() and not path.is_symlink() else path.unlink()
+
+
+def test_a_log_grows_and_tells_its_last_line(tmp_path):
+    with open_log(tmp_path / "log") as log:
+        assert last_line(log) == ""
+        log.write(b"a" * (1 << 20) + b"\nfirst\n")
+    with open_log(tmp_path / "log") as log:
+        assert last_line(log) == "first"
+        log.write(b"\xffsecond\n\n")
+        assert last_line(log) == "\ufffdsecond"
+    assert (tmp_path / "log").stat().st_size == (1 << 20) + len("\nfirst\n") + len("?second\n\n")
+
+
+def test_a_name_that_comes_twice_is_found_among_many():
+    text = ",".join(f'"{number}":0' for number in range(200_000))
+    with pytest.raises(InputError, match="it has '7' twice"):
+        read_json(f'{{{text},"7":0}}', "a text")
 
 
 def test_a_lock_that_is_another_name_of_a_file_leaves_it_whole(thesis):
@@ -99,7 +119,6 @@ def test_every_file_is_written_whole():
     assert {line.partition(":")[0] for line in found} == {
         "ops/native/compiler.py",  # inside a folder of its own
         "ops/native/prebuilt.py",  # likewise
-        "reproduce/retrain.py",  # the log
         "view/drawing.py",  # into memory
     }, found
 

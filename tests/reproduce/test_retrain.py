@@ -70,6 +70,29 @@ def test_a_run_that_fails_says_why(tmp_path):
         list(retrain.train_all([job], workers=1))
 
 
+@pytest.mark.parametrize(
+    "make", [lambda log, outside: log.symlink_to(outside), lambda log, _: os.mkfifo(log)]
+)
+def test_a_log_that_is_no_ordinary_file_is_refused(tmp_path, make):
+    outside = tmp_path / "thesis"
+    outside.write_text("years of work")
+    (job,) = jobs(tmp_path, seeds=(0,))
+    job.begin()
+    make(job.path / retrain.LOG, outside)
+    with pytest.raises(InputError, match=r"log\.txt is not an ordinary file"):
+        list(retrain.train_all([job], workers=1))
+    assert outside.read_text() == "years of work"
+
+
+def test_a_folder_that_is_a_link_is_refused(tmp_path):
+    (job,) = jobs(tmp_path, seeds=(0,))
+    (tmp_path / "elsewhere").mkdir()
+    job.path.symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(InputError, match="reverse-0 is a link, and none is written through"):
+        list(retrain.train_all([job], workers=1))
+    assert not list((tmp_path / "elsewhere").iterdir())
+
+
 def test_the_estimate_counts_what_is_left_and_names_what_is_unknown(monkeypatch, tmp_path):
     monkeypatch.setattr(retrain, "slowness", lambda: 2.0)
     sort = RunFolder(retrain.PRETRAINED / "sort").metrics()[-1]["seconds"]

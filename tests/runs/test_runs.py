@@ -92,6 +92,15 @@ def test_a_write_that_fails_leaves_the_old_file(folder, monkeypatch):
     assert {path.name for path in folder.path.iterdir()} == {".lock", CONFIG, CHECKPOINT}
 
 
+def test_what_a_killed_process_left_is_removed_and_nothing_else(folder):
+    for name in (f".{CHECKPOINT}.4711", f".{CHECKPOINT}.swp", f".{CHECKPOINT}.bak"):
+        (folder.path / name).touch()
+    with folder.locked():
+        pass
+    left = {path.name for path in folder.path.glob(f".{CHECKPOINT}.*")}
+    assert left == {f".{CHECKPOINT}.swp", f".{CHECKPOINT}.bak"}
+
+
 def test_readers_never_see_half_a_file(folder, monkeypatch):
     """At the moment the new file is complete, the old one is still the one that is found."""
     before = (folder.path / CHECKPOINT).read_bytes()

@@ -102,6 +102,7 @@ def test_a_folder_that_holds_a_search_is_left_alone(tmp_path):
     [
         ({"format": 99}, "format 99"),
         ({"trials": "4"}, "trials should be a int"),
+        ({"backend": "\x1b[31m<script>"}, "backend should be auto or native or reference"),
         ({"trials": 0}, "1 to 100,000 trials"),
         ({"trials": 10**6}, "1 to 100,000 trials"),
         ({"seed": -1}, "must not be negative"),

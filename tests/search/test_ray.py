@@ -61,6 +61,8 @@ def space(tmp_path_factory) -> Path:
 def alone(tmp_path_factory, space) -> tuple[Path, subprocess.CompletedProcess]:
     """A search by one worker on this machine."""
     folder = tmp_path_factory.mktemp("alone") / "search"
+    (folder / "ray").mkdir(parents=True)
+    (folder / "ray" / "thesis").write_text("years of work")
     return folder, finished(tune(folder, "--space", space, "--workers", 1))
 
 
@@ -78,7 +80,8 @@ def test_a_search_on_this_machine_ends_with_a_report(alone):
     assert "error" in done.stdout
     assert f"{TRIALS} of {TRIALS} trials" in done.stderr
     assert all(line.startswith("trial ") for line in done.stderr.splitlines()), done.stderr
-    assert not (folder / "ray").exists()
+    assert not list(folder.glob(".ray-*"))
+    assert (folder / "ray" / "thesis").read_text() == "years of work", "not ours, whatever its name"
 
 
 def test_the_best_trial_trains_again_to_the_same_bits(alone, tmp_path, capsys):

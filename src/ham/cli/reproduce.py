@@ -18,7 +18,7 @@ from ham.cli import engine
 from ham.cli.arguments import Backend, optional
 from ham.cli.tables import TABLE, Form, Forms, Table
 from ham.core.errors import InputError
-from ham.core.files import require_room
+from ham.core.files import require_no_link, require_room
 from ham.core.install import install
 from ham.core.text import shell_word, visible
 from ham.models.kinds import columns
@@ -216,6 +216,7 @@ def _trained(pairs: Sequence[tuple[str, str]], seeds: int, folder: Path, workers
 
     if not 1 <= seeds <= MOST_SEEDS:
         raise InputError(f"seeds must lie in 1 … {MOST_SEEDS:,}, got {seeds:,}")
+    require_no_link(folder)
     jobs = retrain.jobs([recipe_of(model, task) for model, task in pairs], range(seeds), folder)
     todo = [job for job in jobs if not job.done]
     if todo:

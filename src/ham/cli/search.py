@@ -80,6 +80,7 @@ def resume(
 def run(folder: SearchFolder, plan: Plan, resources: Resources, form: Form, *, new: bool) -> int:
     """Run a search to its end, or until it is stopped, and report."""
     plan.check()
+    folder.refuse_links(plan)
     if new:
         folder.refuse_if_taken()
         require_room(folder.path, folder=True)

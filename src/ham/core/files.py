@@ -10,6 +10,7 @@ import stat
 import tempfile
 from collections.abc import Callable
 from contextlib import suppress
+from io import FileIO
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -20,6 +21,8 @@ _NONBLOCK = getattr(os, "O_NONBLOCK", 0)
 _NOFOLLOW = getattr(os, "O_NOFOLLOW", 0)
 LARGEST_TEXT = 1 << 26
 """Bytes of the largest text that is read: as JSON it may take thirty times as much memory."""
+LARGEST_LINE = 1 << 16
+"""Bytes of the end of a log in which its last line is looked for."""
 
 
 def read_bytes(path: Path, most: int) -> bytes:
@@ -58,11 +61,11 @@ def read_json(text: str, where: str, *, infinite: bool = False, each: Callable[[
     """
 
     def once_each(pairs: list[tuple[str, Any]]) -> Any:
-        found = dict(pairs)
-        if len(found) < len(pairs):
-            names = [name for name, _ in pairs]
-            twice = next(name for name in found if names.count(name) > 1)
-            raise ValueError(f"it has {twice!r} twice")
+        found: dict[str, Any] = {}
+        for name, value in pairs:
+            if name in found:
+                raise ValueError(f"it has {name!r} twice")
+            found[name] = value
         return each(found)
 
     def number(word: str) -> float:
@@ -133,11 +136,35 @@ def _mode_of(path: Path) -> int | None:
     return stat.S_IMODE(found)
 
 
+def require_no_link(path: Path) -> None:
+    """An error if what is written below this folder would land somewhere else."""
+    if path.is_symlink():
+        raise InputError(f"{path} is a link, and none is written through; move it away")
+
+
 def open_lock(path: Path) -> BinaryIO:
     """A file to lock, made if need be; nothing is ever written to it, and no link followed."""
-    flags = os.O_RDWR | os.O_CREAT | _NOFOLLOW | _NONBLOCK
+    return _opened(path, os.O_RDWR | os.O_CREAT, "r+b")
+
+
+def open_log(path: Path) -> BinaryIO:
+    """A file that grows, made if need be; no link is followed."""
     try:
-        file = open(os.open(path, flags, 0o666), "r+b", buffering=0)  # noqa: SIM115
+        return _opened(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, "a+b")
+    except OSError as error:
+        raise InputError(f"cannot write {path}: {error.strerror}") from None
+
+
+def last_line(log: BinaryIO) -> str:
+    """The last line of a file that grows, however long that has become; empty where there is none."""
+    log.seek(max(log.seek(0, os.SEEK_END) - LARGEST_LINE, 0))
+    return (log.read(LARGEST_LINE).decode(errors="replace").strip().splitlines() or [""])[-1]
+
+
+def _opened(path: Path, flags: int, mode: str) -> BinaryIO:
+    """An ordinary file; nothing else is opened, nor waited for."""
+    try:
+        file = FileIO(os.open(path, flags | _NOFOLLOW | _NONBLOCK, 0o666), mode)
     except OSError as error:
         if error.errno in (errno.ELOOP, errno.ENXIO, errno.EISDIR):
             raise InputError(f"{path} is not an ordinary file") from None

@@ -23,7 +23,9 @@ import numpy as np
 from ham import recipes
 from ham.config import Run, changed
 from ham.core.errors import InputError
+from ham.core.files import last_line, open_log, require_no_link
 from ham.core.processes import guarded
+from ham.core.text import visible
 from ham.runs import CONFIG, PRETRAINED, RunFolder
 
 _log = logging.getLogger("ham")
@@ -46,6 +48,7 @@ class Job:
 
     def begin(self) -> None:
         """Make the folder, or make sure that the run that is there is this one."""
+        require_no_link(self.path)
         folder = RunFolder(self.path)
         if not (self.path / CONFIG).exists():
             folder.begin(self.run)
@@ -138,15 +141,15 @@ def _train(job: Job, stopped: threading.Event) -> float:
     # -P: a module in the current folder is not ours.
     words = [sys.executable, "-P", "-m", "ham", "train", "--resume", str(job.path), "--threads", "1"]
     with (
-        (job.path / LOG).open("ab") as log,
+        open_log(job.path / LOG) as log,
         # Interrupted, a run saves where it stands.
         guarded(words, signal.SIGINT, SECONDS_TO_SAVE, stdout=log, stderr=log) as process,
     ):
         while (code := process.poll()) is None and not stopped.wait(SECONDS_BETWEEN_LOOKS):
             pass  # its end, or that of the command
+        said = last_line(log)
     if code not in (None, 0, 130):
-        last = (job.path / LOG).read_text(errors="replace").strip().splitlines()[-1:]
-        raise InputError(f"{job.name} with seed {job.run.seed} failed: {' '.join(last)}")
+        raise InputError(f"{job.name} with seed {job.run.seed} failed: {visible(said)}")
     return time.monotonic() - before
 
 

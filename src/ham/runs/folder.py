@@ -119,8 +119,10 @@ class RunFolder:
         """Remove what a killed process had not finished writing; its owner held the lock we hold now."""
         for name in (CONFIG, METRICS, CHECKPOINT, STATE):
             for left in self.path.glob(f".{name}.*"):
-                with suppress(OSError):
-                    left.unlink()
+                # As `write_whole` names them: others' files, an editor's for one, may look alike.
+                if left.suffix[1:].isdecimal():
+                    with suppress(OSError):
+                        left.unlink()
 
     def metrics(self) -> list[dict]:
         """The epochs so far."""

@@ -42,6 +42,8 @@ FIRST_RUNG = 0.1
 SECONDS_FOR_THE_LAST_OWNER = 60.0
 SECONDS_TO_ANSWER = 10.0
 MOST_WORKERS = 1000
+RAY = ".ray-"
+"""How the names of folders with Ray's own notes begin."""
 INTERRUPTED = 130
 """The exit code of who was stopped by Ctrl-C."""
 LONGEST_TEMPORARY = 28
@@ -74,6 +76,26 @@ class Resources:
 
 def run(folder: SearchFolder, plan: Plan, resources: Resources, screen: Board) -> None:
     """Run the trials that have not ended yet, until they have or the time is over; Ray is connected."""
+    with _notes_of_ray(folder.path) as notes:
+        _fit(folder, plan, resources, screen, notes)
+
+
+@contextmanager
+def _notes_of_ray(folder: Path) -> Iterator[Path]:
+    """A folder for what Ray writes down, which nobody needs afterwards; the search's folder is locked.
+
+    Its name is new each time: another's folder is not ours to write into or to remove.
+    """
+    for left in folder.glob(f"{RAY}????????"):  # by a search that was killed
+        shutil.rmtree(left, ignore_errors=True)
+    notes = Path(tempfile.mkdtemp(prefix=RAY, dir=folder))
+    try:
+        yield notes
+    finally:
+        shutil.rmtree(notes, ignore_errors=True)
+
+
+def _fit(folder: SearchFolder, plan: Plan, resources: Resources, screen: Board, notes: Path) -> None:
     from ray import tune
 
     done = [outcome for outcome in outcomes(folder, plan) if outcome.ended]
@@ -95,15 +117,14 @@ def run(folder: SearchFolder, plan: Plan, resources: Resources, screen: Board) -
             trial_dirname_creator=_name_of,
         ),
         run_config=tune.RunConfig(
-            name="ray",
-            storage_path=str(folder.path),
+            name=notes.name,
+            storage_path=str(notes.parent),
             failure_config=tune.FailureConfig(max_failures=LOST_WORKERS),
             callbacks=[_announcer(folder, plan, screen)],
             verbose=0,
         ),
     )
     tuner.fit()
-    shutil.rmtree(folder.path / "ray", ignore_errors=True)
 
 
 def trial(config: dict[str, Any]) -> None:

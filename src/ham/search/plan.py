@@ -15,14 +15,15 @@ import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from ham import tasks
 from ham.config import FORMAT, Run, changed, require_readable
 from ham.core.errors import InputError
-from ham.core.files import read_text, write_whole
+from ham.core.files import read_text, require_no_link, write_whole
 from ham.core.text import shell_word, visible
 from ham.core.tree import capacity_for
+from ham.ops.table import Backend
 from ham.runs import CONFIG, RunFolder, quality
 from ham.search import space as spaces
 from ham.search.space import Space
@@ -118,6 +119,10 @@ class Plan:
         for name, kind in kinds.items():
             if type(data.get(name)) is not kind:
                 raise InputError(f"{where}: {name} should be a {kind.__name__}, got {data.get(name)!r}")
+        if data["backend"] not in get_args(Backend):
+            raise InputError(
+                f"{where}: backend should be {' or '.join(get_args(Backend))}, got {data['backend']!r}"
+            )
         if not all(type(seed) is int for seed in data["seeds"]):
             raise InputError(f"{where}: seeds should be whole numbers")
         return cls(
@@ -150,6 +155,12 @@ class SearchFolder:
         except OSError as error:
             raise InputError(f"cannot make the folder {self.path}: {error.strerror}") from None
         self.write_plan(plan)
+
+    def refuse_links(self, plan: Plan) -> None:
+        """Whatever a trial leaves must land here."""
+        require_no_link(self.path / "trials")
+        for number in plan.numbers:
+            require_no_link(self.trial(number).path)
 
     def write_plan(self, plan: Plan) -> None:
         write_whole(self.path / PLAN, plan.to_json().encode())
