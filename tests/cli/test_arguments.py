@@ -104,6 +104,14 @@ def test_a_task_file_that_is_wrong(text, complaint, tmp_path, capsys, monkeypatc
         assert said(capsys, *words, "own.py:Own") == f"ham: {complaint}\n"
 
 
+def test_a_task_file_that_is_not_named_as_one(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "own.py:x").write_text("class Own: pass\n")
+    assert "own.py:x is no Python file to take the task Own from: its name must end in .py" in said(
+        capsys, "check-task", "own.py:x:Own"
+    )
+
+
 def test_rare_options_are_told_by_help_all_alone(capsys, monkeypatch):
     short, whole = (helped(capsys, monkeypatch, "tune", flag) for flag in ("--help", "--help-all"))
     assert "--address" not in short
