@@ -41,6 +41,21 @@ def test_help_fits_the_screen_and_speaks_of_no_none(name, flag, capsys, monkeypa
     assert "(default: )" not in printed
 
 
+@pytest.mark.parametrize("width", ["1", "5"])
+def test_help_and_errors_on_a_screen_that_is_far_too_narrow(width):
+    """In a process of its own, with a limit: tyro's boxes would never end."""
+    environment = {**os.environ, "COLUMNS": width}
+
+    def run(*words):
+        line = [sys.executable, "-m", "ham", "evaluate", *words]
+        return subprocess.run(line, env=environment, capture_output=True, text=True, timeout=60, check=False)
+
+    helped = run("--help")
+    assert helped.returncode == 0
+    assert max(map(len, helped.stdout.splitlines())) <= arguments.LEAST
+    assert "there is no option --exmples (did you mean --examples?)" in run("sort", "--exmples", "3").stderr
+
+
 def test_the_overview_fits_the_screen():
     assert max(map(len, cli.overview().splitlines())) <= WIDTH
 
@@ -102,6 +117,14 @@ def test_a_task_file_that_is_wrong(text, complaint, tmp_path, capsys, monkeypatc
     (tmp_path / "own.py").write_text(text)
     for words in (["check-task"], ["train"], ["evaluate", "sort", "--task"]):
         assert said(capsys, *words, "own.py:Own") == f"ham: {complaint}\n"
+
+
+def test_a_task_file_that_is_not_named_as_one(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "own.py:x").write_text("class Own: pass\n")
+    assert "own.py:x is no Python file to take the task Own from: its name must end in .py" in said(
+        capsys, "check-task", "own.py:x:Own"
+    )
 
 
 def test_rare_options_are_told_by_help_all_alone(capsys, monkeypatch):

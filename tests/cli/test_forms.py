@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+import ham
 from ham.cli import main
 
 COMMANDS = {
@@ -53,6 +54,15 @@ def test_every_table_fits_the_screen(name, printed, monkeypatch):
 def test_only_one_form_at_a_time(capsys):
     assert main(["tasks", "--json", "--csv"]) == 2
     assert "give one of --json, --csv and --latex" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("form", ["", "--csv", "--latex"])
+def test_the_name_of_a_folder_is_shown_and_not_obeyed(form, printed, tmp_path, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    ham.load("reverse").save_pretrained(tmp_path / "n\x1b[31m\x07")
+    text = printed(f"evaluate n\x1b[31m\x07 search --leaves 2 --examples 2 --seed 1 {form}")
+    assert "n\ufffd[31m\ufffd" in text
+    assert text.replace("\n", "").isprintable()
 
 
 class TestSideBySide:

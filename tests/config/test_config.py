@@ -4,6 +4,7 @@ import json
 import re
 import typing
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -216,6 +217,38 @@ def test_what_is_no_run_is_refused(text):
 
 def test_whole_numbers_do_for_floats():
     assert Run.from_json(changed("optimiser.clip", 3), "here").optimiser.clip == 3.0
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("schedule.restart", 1, "restart must be bool, got 1"),
+        ("schedule.epochs", 1.0, "epochs must be int, got 1.0"),
+        ("schedule.patience", 10.5, "patience must be int, got 10.5"),
+        ("schedule.trial", 0.5, "trial must be int, got 0.5"),
+        ("main.tall_from", 1.5, "tall_from must be int, got 1.5"),
+        ("objective.normalise", 0, "normalise must be bool, got 0"),
+        ("objective.reward", "fame", "reward must be one of hamming, log-probability, got 'fame'"),
+        ("data.mix", True, "mix must be float, got True"),
+        ("data.batch", "64", "batch must be int, got '64'"),
+        ("seed", True, "seed must be int, got True"),
+        ("init", None, "init must be str, got None"),
+        ("schedule", {"epochs": 1}, "schedule must be Schedule, got {'epochs': 1}"),
+        ("practice.varied", "much", "practice: varied must be float, got 'much'"),
+        ("practice", {5: "much"}, "practice: 5 must be float, got 'much'"),
+    ],
+)
+def test_a_setting_of_another_type_is_refused(unchecked, name, value, message):
+    with pytest.raises(InputError) as raised:
+        change(Run("reverse"), {name: value})
+    assert str(raised.value) == message
+
+
+def test_numbers_of_numpy_become_pythons_own(unchecked):
+    given = {"seed": np.int64(3), "main.learning_rate": np.float32(0.25), "data.mix": np.float64(0.5)}
+    run = change(Run("reverse"), given)
+    assert Run.from_json(run.to_json(), "here") == run
+    assert [type(value) for value in (run.seed, run.main.learning_rate, run.data.mix)] == [int, float, float]
 
 
 def test_the_papers_settings():

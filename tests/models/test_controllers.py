@@ -74,7 +74,7 @@ def test_a_run_without_one_has_the_papers():
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"controller": "rnn"}, "no controller is named 'rnn'; there are lstm, gru, feed-forward"),
+        ({"controller": "rnn"}, "controller must be one of lstm, gru, feed-forward, got 'rnn'"),
         ({"controller": "gru", "cell_bound": 2.0}, "cell_bound is for the lstm controller, not for gru"),
         ({"controller": "gru", "kind": "raw-ham"}, r"model\.controller is not for raw-ham"),
     ],

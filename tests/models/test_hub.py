@@ -124,19 +124,46 @@ def test_the_hubs_own_mixin_reads_and_writes_it(tmp_path):
     ("config", "said"),
     [
         ("{", "not valid JSON"),
-        ("[]", "does not hold the settings of a memory"),
+        *((text, "does not hold the settings of a memory") for text in ("[]", "5", "null", "true", '"task"')),
         ('{"task": "sort"}', r"ham.load\(folder\).model"),
         ('{"features": 3, "query": 4, "colour": 1}', "colour"),
         ('{"features": 3, "query": "x"}', "does not hold the settings of a HAM"),
         ('{"features": 3, "query": 4, "size": 1000000000}', "should be"),
+        ('{"features": 3, "query": 9223372036854775808}', "does not hold the settings of a HAM"),
+        ('{"features": 3, "query": 4, "own": 5}', "own must be a list of some of embed, join, .*, got 5"),
+        ('{"features": 3, "query": 4, "own": null}', "own must be a list"),
+        ('{"features": 3, "query": 4, "own": [5]}', r"own must be a list .*, got \[5\]"),
+        ('{"features": 3, "query": 4, "own": ["sideways"]}', "own must be a list"),
+        ('{"features": 3, "query": 4, "embed": "x"}', "embed must be null, got 'x'; give a module: embed="),
+        ('{"features": 3, "query": 4, "search": 5}', "search must be null, got 5"),
+        ('{"features": 3, "query": 4, "join": 5}', "no JOIN is named 5"),
         ('{"features": 3, "query": 4, "join": "sideways"}', "no JOIN is named 'sideways'"),
     ],
 )
 def test_a_strange_folder_is_refused_in_a_line(unchecked, tmp_path, config, said):
     ham.HAM(3, 4).save_pretrained(tmp_path)
     (tmp_path / "config.json").write_text(config)
-    with pytest.raises(InputError, match=said):
+    with pytest.raises(InputError, match=said) as raised:
         ham.HAM.from_pretrained(tmp_path)
+    assert "\n" not in str(raised.value)
+
+
+def test_weights_of_several_types_are_refused_in_a_line(tmp_path):
+    memory = ham.HAM(3, 4)
+    memory.save_pretrained(tmp_path)
+    memory.search.double()
+    save_file(memory.state_dict(), tmp_path / "model.safetensors", {"format": "pt"})
+    with pytest.raises(
+        InputError, match=r"weights of several types, torch.float32, torch.float64, not of one"
+    ):
+        ham.HAM.from_pretrained(tmp_path)
+
+
+def test_a_transformation_that_counts_comes_back(tmp_path):
+    memory = ham.HAM(3, 4, 5, embed=nn.Sequential(nn.Linear(3, 5), nn.BatchNorm1d(5)))
+    memory.save_pretrained(tmp_path)
+    given = nn.Sequential(nn.Linear(3, 5), nn.BatchNorm1d(5))
+    assert same(ham.HAM.from_pretrained(tmp_path, embed=given), memory)
 
 
 def test_what_is_not_there_is_refused_in_a_line(tmp_path):

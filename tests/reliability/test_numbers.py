@@ -25,7 +25,9 @@ from ham.train.gradient import Gradient
 from ham.train.loop import Diverged, train
 from ham.train.objective import Examples
 from ham.train.state import Progress
+from ham.use.probe import probe
 from ham.use.solve import solve
+from ham.use.trace import trace
 from settings import run_with
 
 SOAK = Path(__file__).parents[2] / "benchmarks" / "soak.py"
@@ -110,6 +112,19 @@ def test_outputs_that_are_no_numbers_are_no_answer(engine):
         evaluate(trained.model, trained.task, leaves=4, lengths=(1, 4), examples=20, rng=rng)
     with pytest.raises(NotFinite, match="outputs are not finite"):
         solve(trained, [1, 2, 3])
+    with pytest.raises(NotFinite, match="are not finite with 4 leaves"):
+        trace(trained, [1, 2, 3])
+    with pytest.raises(NotFinite, match="outputs are not finite with 4 leaves"):
+        probe(trained, leaves=4, examples=20, seed=0)
+
+
+@pytest.mark.parametrize("look", [trace, probe])
+def test_turns_that_are_no_numbers_are_not_shown(look):
+    trained = overflowing(by=1.0)
+    # The values of two children are finite, but what SEARCH makes of them is not.
+    trained.model.memory.search.register_forward_hook(lambda _, __, logits: logits * float("nan"))
+    with pytest.raises(NotFinite, match="turns are not finite with 4 leaves"):
+        look(trained, [1, 2, 3]) if look is trace else look(trained, leaves=4, examples=20, seed=0)
 
 
 def test_training_that_leaves_float32_stops_and_keeps_the_last_good_state(engine, tmp_path):

@@ -75,6 +75,19 @@ def test_a_model_of_ones_own_has_no_licence_of_ours(tmp_path):
     assert "license: mit" in (tmp_path / "README.md").read_text("utf-8")
 
 
+@pytest.mark.parametrize("linked", [False, True])
+def test_what_lies_beside_a_checkpoint_is_not_exported(tmp_path, linked):
+    folder = ham.load("reverse").save_pretrained(tmp_path / "run")
+    (tmp_path / "private").write_text("title\nsecret")
+    if linked:
+        (folder / "card.md").symlink_to(tmp_path / "private")
+    else:
+        (folder / "card.md").write_text("title\nsecret")
+    card = (ham.load(folder).save_pretrained(tmp_path / "out") / "README.md").read_text("utf-8")
+    assert "secret" not in card
+    assert "Validation error" in card
+
+
 def test_another_task_must_fit(tmp_path):
     trained = ham.load("stack")
     assert runs.loaded(trained) is trained

@@ -108,6 +108,16 @@ class TestTrain:
             ham.train("reverse", changes={name: 1}, out=tmp_path / "run")
         assert not (tmp_path / "run").exists()
 
+    @pytest.mark.parametrize(
+        "wrong", [{"changes": {**SMALL, "schedule.restart": 1}}, {"changes": SMALL, "seed": True}]
+    )
+    def test_a_setting_of_another_type_is_refused_before_anything_is_written(
+        self, unchecked, tmp_path, wrong
+    ):
+        with pytest.raises(InputError, match=r"restart must be bool, got 1|seed must be int, got True"):
+            ham.train("reverse", out=tmp_path / "run", progress=False, **wrong)
+        assert not (tmp_path / "run").exists()
+
 
 def once(tmp_path):
     return {"changes": {**SMALL, "schedule.epochs": 1}, "out": tmp_path / "run", "progress": False}

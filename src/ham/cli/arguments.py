@@ -8,12 +8,13 @@ from __future__ import annotations
 import functools
 import inspect
 import io
+import os
 import re
 import shutil
 import sys
 import textwrap
-from collections.abc import Callable, Sequence
-from contextlib import redirect_stderr, redirect_stdout
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from typing import Annotated, Any, Literal, get_type_hints
 
 import tyro
@@ -23,6 +24,10 @@ from ham.core.text import meant
 
 HELP_ALL = "--help-all"
 HELP = {"--help", "-h", HELP_ALL}
+
+LEAST, READ = 20, 80
+"""Columns that tyro draws in at least: its boxes never end where there is no room for a letter; what is read from them
+again must not be broken within words."""
 
 rare = "rare"
 """Marks an argument that only `--help-all` tells of."""
@@ -100,18 +105,32 @@ def parse(
     asked = ["--help"] if HELP & set(argv) else list(argv)
     said, helped = io.StringIO(), _Captured(drawn_for=sys.stdout if HELP & set(argv) else None)
     try:
-        with redirect_stderr(said), redirect_stdout(helped):
+        with _columns(LEAST if HELP & set(argv) else READ), redirect_stderr(said), redirect_stdout(helped):
             made, unknown = tyro.cli(what, args=asked, prog=command, return_unknown_args=True, **given)
     except SystemExit as end:
         if end.code:
             raise InputError(f"{_essence(said.getvalue())}; see {command} --help") from None
         print(_folded(helped.getvalue()), end="")
         if more:
-            print(f"\n{command} {HELP_ALL} tells of all options.")
+            print(_folded(f"\n{command} {HELP_ALL} tells of all options."), end="")
         raise
     if unknown:
         raise InputError(f"{_unknown(unknown, _flags(what, given))}; see {command} --help")
     return made
+
+
+@contextmanager
+def _columns(least: int) -> Iterator[None]:
+    """For tyro the terminal's columns, but at least so many."""
+    before = os.environ.get("COLUMNS")
+    os.environ["COLUMNS"] = str(max(least, shutil.get_terminal_size().columns))
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ["COLUMNS"]
+        else:
+            os.environ["COLUMNS"] = before
 
 
 class _Captured(io.StringIO):
@@ -131,7 +150,7 @@ class _Captured(io.StringIO):
 
 def _folded(text: str) -> str:
     """Help whose every line fits the terminal: tyro sees to its boxes, not to what is outside of them."""
-    width = shutil.get_terminal_size().columns
+    width = max(LEAST, shutil.get_terminal_size().columns)
     lines = [
         textwrap.fill(
             line, width, subsequent_indent=" " * 4 * line.startswith("usage:"), break_on_hyphens=False
@@ -147,7 +166,7 @@ def _flags(what: Callable[..., Any], given: dict[str, Any]) -> list[str]:
     """All flags that there are, in the order of their help."""
     printed = io.StringIO()
     try:
-        with redirect_stdout(printed):
+        with _columns(READ), redirect_stdout(printed):
             tyro.cli(what, args=["--help"], **given)
     except SystemExit:
         pass

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
+import numbers
 import typing
 from typing import Any, Literal
 
@@ -20,7 +22,7 @@ def from_dict(cls: type, data: Any, where: str, default: Any = None) -> Any:
     """A dataclass from plain JSON values; what they leave out is as in the default."""
     if not isinstance(data, dict):
         raise InputError(f"{where} should be an object, got {data!r}")
-    types_of = typing.get_type_hints(cls)
+    types_of = _types_of(cls)
     known = {f.name: f for f in dataclasses.fields(cls)}
     if unknown := set(data) - set(known):
         raise InputError(f"{where} has no field {sorted(unknown)[0]!r}; there are {', '.join(sorted(known))}")
@@ -67,6 +69,23 @@ def checked(kind: Any, value: Any, where: str) -> Any:
 def require(right: bool, otherwise: str) -> None:
     if not right:
         raise InputError(otherwise)
+
+
+def require_types(settings: Any) -> None:
+    """Every field is of its type, as it must be to be read again; numbers of other packages become Python's own."""
+    for name, kind in _types_of(settings.__class__).items():
+        object.__setattr__(settings, name, checked(kind, _plain(getattr(settings, name)), name))
+
+
+@functools.cache
+def _types_of(cls: type) -> dict[str, Any]:
+    return typing.get_type_hints(cls)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, bool) or not isinstance(value, numbers.Real):
+        return value
+    return int(value) if isinstance(value, numbers.Integral) else float(value)
 
 
 def require_in_range(settings: object, *names: str) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ham.config.checks import require, require_finite, require_in_range, require_shares
+from ham.config.checks import require, require_finite, require_in_range, require_shares, require_types
 
 
 @dataclass(frozen=True)
@@ -39,6 +39,7 @@ class Data:
     """Share of such inputs whose rows lie at random leaves, with gaps; those of the others lie next to each other."""
 
     def __post_init__(self) -> None:
+        require_types(self)
         for name in ("start", "leaves", "tallest"):
             value = getattr(self, name)
             require(value >= 1 and not value & (value - 1), f"{name} must be a power of two, got {value}")

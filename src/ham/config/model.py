@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from ham.config.checks import LARGEST, require, require_finite, require_in_range
-from ham.models.controllers import CONTROLLERS, ControllerName, require_bound_fits
-from ham.models.joins import JOINS, JoinForm
+from ham.config.checks import LARGEST, require, require_finite, require_in_range, require_types
+from ham.models.controllers import ControllerName, require_bound_fits
+from ham.models.joins import JoinForm
 from ham.models.kinds import KINDS, Kind, KindName, kind_for
 
 if TYPE_CHECKING:
@@ -29,6 +29,7 @@ class Soft:
     a memory that the mistake has spoilt, and its gradient is noise."""
 
     def __post_init__(self) -> None:
+        require_types(self)
         require_finite(self)
 
 
@@ -62,12 +63,7 @@ class Architecture:
     soft: Soft = field(default_factory=Soft)
 
     def __post_init__(self) -> None:
-        require(self.kind in KINDS, f"no model is of kind {self.kind!r}; there are {', '.join(KINDS)}")
-        require(
-            self.controller in CONTROLLERS,
-            f"no controller is named {self.controller!r}; there are {', '.join(CONTROLLERS)}",
-        )
-        require(self.join in JOINS, f"no JOIN is of form {self.join!r}; there are {', '.join(JOINS)}")
+        require_types(self)
         require_bound_fits(self.controller, self.cell_bound)
         require_in_range(self, "cells", "size", "hidden", "every")
         require(self.depth in (1, 2), f"depth must be 1 or 2, got {self.depth}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from ham.config.checks import require_finite, require_shares
+from ham.config.checks import require_finite, require_shares, require_types
 
 
 @dataclass(frozen=True)
@@ -29,5 +29,6 @@ class Objective:
     tree taller than those trained on looks like none of them."""
 
     def __post_init__(self) -> None:
+        require_types(self)
         require_shares(self, "discount")
         require_finite(self)

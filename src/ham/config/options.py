@@ -20,8 +20,8 @@ class Options(Mapping[str, float]):
 
     @classmethod
     def from_plain(cls, data: Any, where: str) -> Options:
-        require(isinstance(data, dict), f"{where} should be an object, got {data!r}")
-        return cls(**{name: checked(float, value, f"{where}: {name}") for name, value in data.items()})
+        require(isinstance(data, Mapping), f"{where} should be an object, got {data!r}")
+        return cls(**{str(name): checked(float, value, f"{where}: {name}") for name, value in data.items()})
 
     def __getitem__(self, name: str) -> float:
         return self._values[name]

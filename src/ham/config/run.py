@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from ham.config.checks import from_dict, require
+from ham.config.checks import from_dict, require, require_types
 from ham.config.data import Data
 from ham.config.format_1 import upgraded
 from ham.config.model import Architecture
@@ -52,6 +52,7 @@ class Run:
     """A trained model whose weights are the first ones: a shipped one's name, or a file; without, they are random."""
 
     def __post_init__(self) -> None:
+        require_types(self)
         require(0 <= self.seed < 1 << 63, f"seed must lie in 0 … 2^63 - 1, got {self.seed}")
         require(
             self.objective.baseline != "leave-one-out" or self.data.runs > 1,

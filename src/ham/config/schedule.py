@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from ham.config.checks import require, require_finite, require_in_range, require_shares
+from ham.config.checks import require, require_finite, require_in_range, require_shares, require_types
 
 
 @dataclass(frozen=True)
@@ -18,6 +18,7 @@ class Optimiser:
     """Decay of the moving average of the weights that is evaluated and kept; 0 turns it off."""
 
     def __post_init__(self) -> None:
+        require_types(self)
         require_shares(self, "averaging")
         require_finite(self)
 
@@ -47,6 +48,7 @@ class Schedule:
     many in time begins anew with other weights, as often as its epochs allow; 0 never does."""
 
     def __post_init__(self) -> None:
+        require_types(self)
         require_in_range(self, "epochs", "patience")
         require(self.trial >= 0, f"trial must not be negative, got {self.trial}")
         require(self.main >= 0, f"main must not be negative, got {self.main}")
@@ -94,6 +96,7 @@ class Phase:
     one. A tall tree then has full subtrees of every height, which so few operations could never fill."""
 
     def __post_init__(self) -> None:
+        require_types(self)
         require_shares(
             self, "tall", "anywhere", "hard", "stocked", "learning_rate_decay", "exploration_decay"
         )

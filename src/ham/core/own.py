@@ -22,6 +22,10 @@ def from_file(name: str, what: str) -> Any:
     path, _, attribute = name.rpartition(":")
     if not Path(path).is_file():
         raise InputError(f"there is no file {path} to take the {what} {attribute} from")
+    if not path.endswith(".py"):
+        raise InputError(
+            f"{path} is no Python file to take the {what} {attribute} from: its name must end in .py"
+        )
     # By a name that no other module has: dataclasses and help texts look a class's module up.
     spec = importlib.util.spec_from_file_location(str(Path(path).absolute()), path)
     assert spec is not None

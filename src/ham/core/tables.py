@@ -35,7 +35,7 @@ def latex(columns: Sequence[str], rows: Iterable[Sequence[str]], right: Sequence
 
 
 def comma_separated(records: Sequence[Mapping[str, Any]]) -> str:
-    """Records of the same keys, their names in the first line.
+    """Records of the same keys, their names in the first line; texts without what a terminal would obey.
 
     A pair of bounds becomes two columns, an object one for each of its keys.
 
@@ -43,7 +43,10 @@ def comma_separated(records: Sequence[Mapping[str, Any]]) -> str:
     n,interval_low,interval_high,space.size
     4,0.5,2.5,20
     """
-    flat = [dict(_flat(record)) for record in records]
+    flat = [
+        {visible(name): visible(value) if isinstance(value, str) else value for name, value in _flat(record)}
+        for record in records
+    ]
     names = list(dict.fromkeys(name for record in flat for name in record))
     text = io.StringIO()
     writer = csv.DictWriter(text, names, lineterminator="\n")

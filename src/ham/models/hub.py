@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from ham.core.errors import InputError
 from ham.core.files import read_json, read_text, write_whole
 from ham.core.tensors import check_weights, from_file, plain, to_bytes
+from ham.core.text import one_line
 
 CONFIG, WEIGHTS, CARD = "config.json", "model.safetensors", "README.md"
 LIBRARY = "ham-memory"
@@ -77,14 +78,21 @@ def load_memory(kind: type[Any], folder: str | Path, own: Mapping[str, nn.Module
         raise InputError(f"{path} is not a folder with a {CONFIG} and a {WEIGHTS}")
     config = read_json(read_text(path / CONFIG), str(path / CONFIG))
     if not isinstance(config, dict) or not {"features", "query"} <= config.keys():
-        whole = "; it is a whole model: ham.load(folder).model" if "task" in config else ""
+        is_whole = isinstance(config, dict) and "task" in config
+        whole = "; it is a whole model: ham.load(folder).model" if is_whole else ""
         raise InputError(f"{path / CONFIG} does not hold the settings of a memory{whole}")
     needed = config.pop("own", [])
+    if not isinstance(needed, list) or not all(isinstance(name, str) and name in own for name in needed):
+        raise InputError(f"{path / CONFIG}: own must be a list of some of {', '.join(own)}, got {needed!r}")
     given = {name: module for name, module in own.items() if module is not None}
     for name in needed:
         if name not in given:
             raise InputError(f"this memory has its own {name.upper()}, which must be given: {name}=...")
     settings = {name: value for name, value in config.items() if value is not None and name not in given}
+    for name in own.keys() & settings.keys() - {"join"}:
+        raise InputError(
+            f"{path / CONFIG}: {name} must be null, got {settings[name]!r}; give a module: {name}=..."
+        )
     tensors, _ = from_file(path / WEIGHTS)
     built = _built(kind, {**settings, **given}, tensors, path)
     built.load_state_dict(tensors)
@@ -93,12 +101,18 @@ def load_memory(kind: type[Any], folder: str | Path, own: Mapping[str, nn.Module
 
 def _built(kind: type[Any], settings: dict[str, Any], tensors: Mapping[str, Tensor], path: Path) -> Any:
     """A memory of these settings; first by shapes alone, since a file may lie about its widths."""
-    [dtype] = {tensor.dtype for tensor in tensors.values()} or {torch.float32}
+    # A module of the user's may count something: whole numbers stay what they are.
+    kinds = {str(tensor.dtype): tensor.dtype for tensor in tensors.values() if tensor.is_floating_point()}
+    if len(kinds) > 1:
+        raise InputError(
+            f"{path / WEIGHTS} has weights of several types, {', '.join(sorted(kinds))}, not of one"
+        )
+    dtype = next(iter(kinds.values()), torch.float32)
     try:
         with torch.device("meta"):
             check_weights(kind(**settings).to(dtype), tensors, path / WEIGHTS)
         return kind(**settings).to(dtype)
     except (TypeError, RuntimeError) as error:
         raise InputError(
-            f"{path / CONFIG} does not hold the settings of a {kind.__name__}: {error}"
+            f"{path / CONFIG} does not hold the settings of a {kind.__name__}: {one_line(str(error))}"
         ) from None

@@ -49,8 +49,8 @@ class Trained:
         It holds `config.json`, `model.safetensors`, the log, and a model card, `README.md`, with the licence if you
         name one. Shipped models have ours.
         """
-        shipped = self.path is not None and self.path.is_relative_to(PRETRAINED)
-        name = self.path.parent.name if self.path and shipped else self.task.name
+        shipped = self._shipped_in
+        name = shipped.name if shipped else self.task.name
         files = {
             hub.CONFIG: self.run.to_json().encode(),
             hub.WEIGHTS: checkpoint_bytes(self.run, self.model.state_dict()),
@@ -65,6 +65,12 @@ class Trained:
             files[METRICS] = lines_of(self.log)
         return hub.write(folder, files)
 
+    @property
+    def _shipped_in(self) -> Path | None:
+        """The package's own folder that it is from."""
+        folder = self.path.parent.resolve() if self.path else None
+        return folder if folder is not None and folder.parent == PRETRAINED.resolve() else None
+
     def _described(self, name: str) -> str:
         """What a card says; of a shipped model with its measured errors."""
         own = f", task={self.run.task!r}" if ".py:" in self.run.task else ""
@@ -74,8 +80,9 @@ class Trained:
             f"Kurach, 2016), trained on inputs of up to {self.run.data.leaves} rows.",
             f"```python\nimport ham\n\ntrained = ham.load(folder{own}){example}\nham.evaluate(trained)\n```",
         ]
-        card = self.path.parent / "card.md" if self.path else None
-        if card is not None and card.is_file():
+        # What else may lie in the folder of a run, or be linked there, is not for everyone to read.
+        card = self._shipped_in / "card.md" if self._shipped_in else None
+        if card is not None and card.is_file() and not card.is_symlink():
             parts.append(read_text(card).partition("\n")[2].strip())
         elif best := [epoch for epoch in self.log if epoch["best"]]:
             parts.append(

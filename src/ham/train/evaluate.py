@@ -174,9 +174,9 @@ def evaluate(
     return Score(examples, wrong, parts, wrong_of_parts, loss / examples)
 
 
-def require_finite(outputs: Float[Tensor, "batch symbols width"], leaves: int) -> None:
-    """Refuse outputs that are no numbers; as bits they would all be zeros, and might pass for an answer."""
-    if not torch.isfinite(outputs).all():
+def require_finite(values: Float[Tensor, "..."], leaves: int, what: str = "outputs") -> None:
+    """Refuse values that are no numbers; as bits of outputs they would all be zeros, and might pass for an answer."""
+    if not torch.isfinite(values).all():
         raise NotFinite(
-            f"the model's outputs are not finite with {leaves} leaves: its weights are too large for float32"
+            f"the model's {what} are not finite with {leaves} leaves: its weights are too large for float32"
         )

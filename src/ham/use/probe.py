@@ -15,7 +15,7 @@ from ham.core.tree import depth_of
 from ham.ops import Episode
 from ham.runs import ModelLike, Trained, loaded
 from ham.tasks import Task
-from ham.train.evaluate import LARGEST_BATCH, LEAVES_AT_ONCE, evaluate_at, lengths_for
+from ham.train.evaluate import LARGEST_BATCH, LEAVES_AT_ONCE, evaluate_at, lengths_for, require_finite
 from ham.train.losses import whole_sequences_wrong, wrong_parts
 from ham.train.objective import Examples
 from ham.use.evaluate import chosen_seed
@@ -95,6 +95,8 @@ def _wrong(trained: Trained, leaves: int, examples: int, seed: int) -> Iterator[
         given = Examples.of(drawn, task.outputs)
         with torch.no_grad():
             episode = trained.model(given.inputs, given.lengths, given.asked, leaves=leaves)
+        require_finite(episode.outputs, leaves)
+        require_finite(episode.log_probs, leaves, "turns")
         missed = wrong_parts(given.hits(episode.outputs), given.counted)
         for which in whole_sequences_wrong(missed).nonzero().flatten().tolist():
             symbol = int(missed[which].any(-1).nonzero()[0])

@@ -24,6 +24,7 @@ from ham.core.tree import path_to
 from ham.models import HAM, SoftHAM
 from ham.runs import ModelLike, Trained, loaded
 from ham.tasks import Task
+from ham.train.evaluate import require_finite
 from ham.use.inline import drawn, in_lines
 from ham.use.solve import as_asked, memory_for
 
@@ -227,6 +228,7 @@ def _run(trained: Trained, questions: list, encoded: list[np.ndarray], leaves: i
         memory = model.memory
         state = memory.empty(batch, leaves) if online else memory.init(inputs, lengths, leaves)
         first = state.tree.clone()
+        require_finite(first, leaves, "values in memory")
         if not online:
             drive = model.controller.first(inputs)
         for t in range(timesteps):
@@ -242,8 +244,12 @@ def _run(trained: Trained, questions: list, encoded: list[np.ndarray], leaves: i
             before = state.tree[everyone, path]
             state = memory.update(state, read, inputs[:, t] if online else drive[0])
             after = state.tree[everyone, path]
+            turns = torch.sigmoid(logits)
+            made = {"queries": query, "turns": turns, "values in memory": after, "outputs": said}
+            for what, part in made.items():
+                require_finite(part[asked > t], leaves, what)
             said = (codec.chances(said), codec.read(said))
-            parts = (query, path, torch.sigmoid(logits), leaf, value, before, after, *said)
+            parts = (query, path, turns, leaf, value, before, after, *said)
             happened.append(tuple(part.tolist() for part in parts))
 
     initial = first.tolist()
