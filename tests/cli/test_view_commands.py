@@ -12,7 +12,7 @@ from ham.config import Architecture, Run
 from ham.core.errors import InputError
 from ham.runs import save_checkpoint
 from ham.use.trace import Trace
-from ham.view.watch import shipped
+from ham.view.watch import Page, shipped
 
 
 @pytest.fixture
@@ -32,6 +32,17 @@ def test_view_writes_one_file(checkpoint, tmp_path, capsys):
     start = json.loads(text.split('id="data">')[1].split("</script>")[0])["start"]
     assert start == {"task": "sort", "input": "3:1 2:2"}
     assert "src=" not in text.split("<script")[0]
+
+
+def test_a_page_that_cannot_be_written_leaves_no_folder(tmp_path, monkeypatch):
+    def full(path, content):
+        raise InputError(f"cannot write {path}: no space left")
+
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    monkeypatch.setattr("ham.view.watch.write_whole", full)
+    with pytest.raises(InputError, match=r"ham.html: no space left"):
+        Page("", None).save()
+    assert not list(tmp_path.iterdir())
 
 
 def test_view_refuses_what_it_cannot_show(checkpoint, tmp_path, monkeypatch):

@@ -1,12 +1,14 @@
 """The memory by itself: values worked out by hand, one path a write, every way to choose a leaf."""
 
 import math
+from dataclasses import replace
 
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import ham
 from ham.core.errors import InputError
 from ham.core.tree import path_to
 from ham.models import HAM, forced
@@ -189,6 +191,33 @@ def test_items_that_do_not_fit_are_refused():
         HAM(3, 2).init(torch.rand(1, 9, 3), leaves=12)
 
 
+@pytest.mark.parametrize("lengths", [torch.tensor([1.5, 2.0]), torch.tensor([True, False])])
+def test_lengths_are_whole_numbers(unchecked, lengths):
+    with pytest.raises(InputError, match=f"lengths must be whole numbers, .* got {lengths.dtype}"):
+        HAM(3, 2).init(torch.rand(2, 4, 3), lengths)
+
+
+def test_an_empty_batch_is_read_and_written(engine):
+    ham.set_backend("auto" if engine == "native" else engine)
+    memory = HAM(3, 2, 4)
+    for examples in (0, 2, 0):  # also after the engine has come to know the memory
+        state = memory.init(torch.rand(examples, 4, 3))
+        query = torch.randn(examples, 2)
+        read = memory.attend(state, query)
+        assert read.value.shape == (examples, 4)
+        assert memory.update(state, read, query).tree.shape == (examples, 8, 4)
+
+
+def test_one_leaf_is_not_stretched_over_a_batch(engine, unchecked):
+    memory = HAM(3, 2, 4)
+    state, query = memory.init(torch.rand(2, 4, 3)), torch.randn(2, 2)
+    with pytest.raises(InputError, match=r"leaf must have shape \(2,\), got \(1,\)"):
+        memory.attend(state, query, leaf=torch.tensor([1]))
+    read = memory.attend(state, query)
+    with pytest.raises(InputError, match=r"leaf must have shape [\[(]2,?[\])], got [\[(]1,?[\])]"):
+        memory.update(state, replace(read, leaf=torch.tensor([1])), query)
+
+
 def test_a_state_is_spent_once_updated(engine):
     memory = HAM(3, 2, 4)
     query = torch.randn(1, 2)
@@ -196,7 +225,7 @@ def test_a_state_is_spent_once_updated(engine):
     kept = old.clone()
     read = memory.attend(old, query)
     memory.update(old, read, query)
-    for again in (lambda: memory.attend(old, query), lambda: memory.update(old, read, query)):
+    for again in (lambda: memory.attend(old, query), lambda: memory.update(old, read, query), old.clone):
         with pytest.raises(InputError, match="already updated"):
             again()
     assert torch.equal(memory.attend(kept, query, leaf=read.leaf).value, read.value)

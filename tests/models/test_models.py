@@ -133,6 +133,14 @@ def test_a_batch_that_asks_for_nothing_gives_one_empty_symbol(engine, kind):
 
 
 @pytest.mark.parametrize("kind", [LSTMHAM, RawHAM])
+def test_a_batch_of_nobody_is_refused(engine, kind):
+    model, *_ = run(kind)
+    nobody = torch.zeros(0, dtype=torch.int64)
+    with pytest.raises(InputError, match="a batch must have at least one example"):
+        model(torch.rand(0, 8, 3), nobody, nobody, leaves=8)
+
+
+@pytest.mark.parametrize("kind", [LSTMHAM, RawHAM])
 def test_greedy_runs_decide_by_one_half(engine, kind):
     model, _, asked = run(kind)
     inputs, lengths, *_ = examples()

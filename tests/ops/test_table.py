@@ -55,6 +55,18 @@ def test_native_is_for_float32(monkeypatch, caplog):
         one_access(memory, dtype=torch.float64)
 
 
+def test_native_says_that_a_batch_is_empty():
+    memory = ham.HAM(features=3, query=4, size=5)
+    state, query = memory.init(torch.rand(0, 4, 3)), torch.rand(0, 4)
+    ham.set_backend("reference")
+    read = memory.attend(state, query)
+    ham.set_backend("native")
+    with pytest.raises(InputError, match="does not serve attend: the batch is empty"):
+        memory.attend(state, query)
+    with pytest.raises(InputError, match="does not serve update: the batch is empty"):
+        memory.update(state, read, query)
+
+
 class OnlyAttends:
     """A second engine, which serves one operation and only small trees."""
 

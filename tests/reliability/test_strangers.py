@@ -6,6 +6,7 @@ The same at random is in test_fuzz.py; cut, empty and foreign files are in tests
 from __future__ import annotations
 
 import json
+import math
 import os
 import struct
 from dataclasses import asdict
@@ -353,6 +354,15 @@ class TestBombs:
         for words in (["train", "--resume"], ["plot"]):
             assert main([*words, str(folder.path)]) == 2
             assert f"{name} should lie in 0 … 2^53, got 1000" in capsys.readouterr().err
+
+    @pytest.mark.parametrize("value", [1e308, -1.0, math.nan])
+    @pytest.mark.parametrize("name", ["error", "bit_error", "train_error", "entropy"])
+    def test_records_with_shares_that_are_none(self, folder, name, value, capsys):
+        folder.write_metrics([{**record, name: value} for record in folder.metrics()])
+        assert main(["plot", str(folder.path)]) == 2
+        said = capsys.readouterr().err
+        assert f"{name} should lie in 0 … 1" in said
+        assert said.count("\n") == 1
 
     def test_a_decay_that_grows(self):
         with pytest.raises(InputError, match=r"exploration_decay must lie in 0 … 1, got 1e\+200"):

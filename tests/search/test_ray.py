@@ -188,6 +188,18 @@ def test_nothing_in_the_folder_of_a_search_is_run_and_nobody_may_enter_rays(tmp_
         assert not folder.exists()
 
 
+def test_sigterm_leaves_no_folder_of_rays(space, tmp_path):
+    with tempfile.TemporaryDirectory() as short:
+        words = ("--trials", TRIALS, "--space", space, "--out", tmp_path / "search")
+        driver = ham("tune", "reverse", *words, env={"TMPDIR": short})
+        wait_for(lambda: next(tmp_path.glob("search/*"), None), driver, "the search")
+        assert list(Path(short).glob("ham-*"))
+        driver.send_signal(signal.SIGTERM)
+        done = finished(driver)
+        assert done.returncode == 130, done.stderr
+        assert not list(Path(short).glob("ham-*"))
+
+
 ENV = {"HAM_BACKEND": "reference", "RAY_USAGE_STATS_ENABLED": "0", "RAY_worker_niceness": "0"}
 """Ray's workers are nice, which on a busy machine would make the tests long."""
 STARTED: list[subprocess.Popen] = []

@@ -5,7 +5,7 @@ nothing; a command is an ordinary annotated function in its own module, and tyro
 from the annotations; `InputError` is caught here and nowhere else.
 
 Exit codes: 0 done; 1 the command's own answer is no (`ham solve`: the oracle disagrees,
-`ham check-task`: problems found); 2 bad input; 130 stopped by Ctrl-C.
+`ham check-task`: problems found); 2 bad input; 130 stopped by Ctrl-C or SIGTERM.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import os
 import re
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -29,8 +30,8 @@ from ham.core.text import meant, one_line
 IN_ASCII = {"→": "->", "…": "...", "–": "-", "—": "-", "─": "-", "×": "x", "·": "*", "√": "v", "’": "'"}
 IN_ASCII |= {"Θ": "Theta", "α": "alpha", "η": "eta", "µ": "u"}
 """How a terminal is told what it has no character for."""
-OUT_OF_MEMORY = re.compile("allocate memory|out of memory|bad_alloc")
-"""What PyTorch says, in errors that have no type of their own."""
+OUT_OF_MEMORY = re.compile("allocate memory|out of memory|bad_alloc|can't start new thread")
+"""What PyTorch and Python say, in errors that have no type of their own."""
 
 
 # A process that ends need not look through all of PyTorch for cycles first, which takes longer than most answers.
@@ -79,10 +80,10 @@ def main(argv: Sequence[str] | None = None) -> int:
             code = _run(list(sys.argv[1:] if argv is None else argv))
         sys.stdout.flush()
     except InputError as error:
-        print(f"ham: {one_line(str(error))}", file=sys.stderr)
+        _say(str(error))
         return 2
     except KeyboardInterrupt:
-        print("ham: interrupted", file=sys.stderr)
+        _say("interrupted")
         return 130
     except BrokenPipeError:
         _drop_output()  # whoever read it has had enough
@@ -91,14 +92,47 @@ def main(argv: Sequence[str] | None = None) -> int:
         # A full disk, a folder that may not be written: the machine's, not a bug's.
         _drop_output()
         what = error.filename or "cannot write the output"
-        print(f"ham: {one_line(f'{what}: {error.strerror}')}", file=sys.stderr)
+        _say(f"{what}: {error.strerror}")
         return 2
     except (MemoryError, RuntimeError) as error:
         if not (isinstance(error, MemoryError) or OUT_OF_MEMORY.search(str(error))):
             raise
-        print(f"ham: not enough memory: {one_line(str(error))}", file=sys.stderr)
+        _say(f"not enough memory: {str(error) or 'Python could allocate no more'}")
         return 2
     return code
+
+
+def _say(what: str) -> None:
+    with suppress(BrokenPipeError):  # the exit code tells it too
+        print(f"ham: {one_line(what)}", file=sys.stderr)
+
+
+class _Remarks(io.RawIOBase):
+    """Standard error, whose lines are lost where there is no room for them: no command fails by that.
+
+    Who does not read them any more is told of once, as for standard output.
+    """
+
+    def __init__(self, raw: Any):
+        self._raw, self._is_left = raw, False
+
+    def write(self, data: Any) -> int:
+        try:
+            return self._raw.write(data)
+        except OSError as error:
+            if isinstance(error, BrokenPipeError) and not self._is_left:
+                self._is_left = True
+                raise
+            return len(data)
+
+    def writable(self) -> bool:
+        return True
+
+    def fileno(self) -> int:
+        return self._raw.fileno()
+
+    def isatty(self) -> bool:
+        return self._raw.isatty()
 
 
 def _prepare_streams() -> None:
@@ -107,6 +141,10 @@ def _prepare_streams() -> None:
         if getattr(sys, name) is None:
             setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115
     codecs.register_error("in-ascii", _in_ascii)
+    if sys.stderr is sys.__stderr__ and isinstance(sys.stderr, io.TextIOWrapper):
+        below: Any = sys.stderr.buffer
+        remarks: Any = _Remarks(getattr(below, "raw", below))
+        sys.stderr = io.TextIOWrapper(io.BufferedWriter(remarks), sys.stderr.encoding, line_buffering=True)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="in-ascii")
@@ -120,8 +158,6 @@ def _in_ascii(error: UnicodeError) -> tuple[str, int]:
 
 def _drop_output() -> None:
     """Python would complain again about what it could not write when it closes standard output."""
-    from contextlib import suppress
-
     with suppress(OSError, ValueError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 

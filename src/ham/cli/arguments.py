@@ -53,6 +53,12 @@ def optional(metavar: str) -> Any:
     return tyro.conf.arg(metavar=metavar, help_behavior_hint="")
 
 
+def require_sizes(option: str, sizes: Sequence[int] | None) -> None:
+    """Refuse an option that was given without any number."""
+    if sizes is not None and not sizes:
+        raise InputError(f"{option} needs at least one number of leaves, such as {option} 32")
+
+
 def together() -> Any:
     """Marks a dataclass whose fields are arguments like all others."""
     return tyro.conf.arg(name="")

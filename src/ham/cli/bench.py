@@ -7,9 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
-from ham.cli.arguments import optional
+from ham.cli.arguments import optional, require_sizes
 from ham.cli.tables import TABLE, Forms, Table
-from ham.core.errors import InputError
 from ham.core.files import require_room
 
 
@@ -30,8 +29,7 @@ def bench(
     """
     from ham.core.tree import depth_of
 
-    if sizes == ():
-        raise InputError("--sizes needs at least one number of leaves, such as --sizes 32")
+    require_sizes("--sizes", sizes)
     for leaves in sizes or ():
         depth_of(leaves)
     if out is not None:

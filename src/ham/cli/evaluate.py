@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Annotated, Any
 
 from ham.cli import engine
-from ham.cli.arguments import Backend, Threads, optional
+from ham.cli.arguments import Backend, Threads, optional, require_sizes
 from ham.cli.tables import TABLE, Forms, Table
 from ham.core.errors import InputError
 
@@ -17,7 +17,7 @@ def evaluate(
     /,
     *,
     task: Annotated[str | None, optional("TASK")] = None,
-    leaves: Annotated[tuple[int, ...], optional("N [N ...]")] = (),
+    leaves: Annotated[tuple[int, ...] | None, optional("N [N ...]")] = None,
     lengths: Annotated[str | None, optional("A:B")] = None,
     examples: int = 2500,
     seed: Annotated[int | None, optional("INT")] = None,
@@ -46,9 +46,10 @@ def evaluate(
 
     if not models:
         raise InputError("give at least one NAME_OR_DIR, as in: ham evaluate sort; see ham evaluate --help")
+    require_sizes("--leaves", leaves)
     engine.prepare(backend, threads)
     asked: Any = {
-        "leaves": leaves,
+        "leaves": leaves or (),
         "lengths": _range(lengths),
         "examples": examples,
         "seed": chosen_seed(seed),

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 from tyro.conf import arg
 
 from ham.cli import engine
-from ham.cli.arguments import Backend, Threads, optional
+from ham.cli.arguments import Backend, Threads, optional, require_sizes
 from ham.core.errors import InputError
 from ham.core.files import require_room
 from ham.core.text import visible
@@ -44,6 +44,7 @@ def plot(
         raise InputError(f"examples must be at least 1, got {examples}")
     if not runs:
         raise InputError("give at least one run's folder: ham plot RUN_DIR")
+    require_sizes("--sizes", sizes)
     require_room(out, folder=True)
     engine.prepare(backend, threads)
     folders = {name: RunFolder(path) for name, path in zip(_names(runs), runs, strict=True)}

@@ -82,7 +82,7 @@ def reproduce(
     require_room(out, folder=True)
     if document is not None:
         require_room(document)
-    cores = threads or os.cpu_count() or 1
+    cores = (os.cpu_count() or 1) if threads is None else threads
     engine.prepare(backend, cores)
     if figure:
         _figure(out, form)

@@ -7,7 +7,7 @@ from typing import Annotated
 from tyro.conf import arg
 
 from ham.cli import engine
-from ham.cli.arguments import Backend, Threads, optional
+from ham.cli.arguments import Backend, Threads, optional, require_sizes
 from ham.cli.tables import TABLE, Forms, Table
 
 
@@ -37,6 +37,7 @@ def stress(
     from ham.runs import find
     from ham.use.stress import stress as stressed
 
+    require_sizes("--leaves", leaves)
     engine.prepare(backend, threads)
     find(model)
     engine.announce()

@@ -52,6 +52,7 @@ class State:
 
     def clone(self) -> State:
         """A copy that can be updated on its own."""
+        self._require_unspent()
         return State(self.tree.clone(), self.pull)
 
     def detach(self) -> State:
@@ -259,6 +260,8 @@ class HAM(nn.Module):
         if lengths is not None:
             if tuple(lengths.shape) != (len(x),):
                 raise InputError(f"lengths must have shape ({len(x)},), got {tuple(lengths.shape)}")
+            if lengths.is_floating_point() or lengths.dtype == torch.bool:
+                raise InputError(f"lengths must be whole numbers, such as torch.int64, got {lengths.dtype}")
             require(
                 ((lengths >= 0) & (lengths <= items)).all(),
                 lambda: f"lengths must lie in 0 … {items}, the rows of x, got {lengths.tolist()}",
@@ -368,6 +371,7 @@ class HAM(nn.Module):
     ) -> Float[Tensor, "batch depth"]:
         tree = state.tree
         if leaf is not None:
+            reference.require_one_leaf_each(leaf, tree)
             return forced(leaf, state.leaves).to(tree.dtype)
         batch, nodes, _ = tree.shape
         shape = (batch, depth_of(nodes // 2))

@@ -116,6 +116,8 @@ class Model(nn.Module, ABC):
 
 def room_for(asked: Int[Tensor, "batch"], symbols: int | None) -> int:
     """Output symbols of a batch: as many as are said, or as were asked of anyone, and at least one."""
+    if not len(asked):
+        raise InputError("a batch must have at least one example, got none")
     if symbols is None:
         return max(int(asked.max()), 1)
     if symbols < 1:

@@ -128,6 +128,7 @@ def update(
     chained = _chained(tree, query, write, join)
     take, put = (_take, _put) if chained else (_plain_take, _plain_put)
     leaves = tree.shape[1] // 2
+    require_one_leaf_each(leaf, tree)
     _require_leaves(leaf if active is None else leaf[active] if chained else leaf.where(active, 0), leaves)
     rows = torch.arange(len(tree), device=tree.device)
     if active is not None and chained:
@@ -266,6 +267,12 @@ def _counts_of_our_own() -> tuple[int, int, int]:
         value = torch.zeros(2, 2, device="cpu", dtype=torch.float32, requires_grad=True)
         torch.autograd.grad(Probe.apply(Probe.apply(value)).sum(), value)
     return found[-1]
+
+
+def require_one_leaf_each(leaf: Tensor, tree: Float[Tensor, "batch nodes size"]) -> None:
+    """Refuse what indexing would stretch over all examples."""
+    if leaf.shape != tree.shape[:1]:
+        raise InputError(f"leaf must have shape ({len(tree)},), got {tuple(leaf.shape)}")
 
 
 def _require_leaves(leaf: Int[Tensor, "*batch"], leaves: int) -> None:

@@ -37,6 +37,8 @@ RECORD |= dict.fromkeys(("error", "bit_error", "loss", "train_error", "entropy",
 PROGRESS = {"epoch": int, "batch": int, "phase": str, "seconds": float}
 """What is read of a state by others than training, which looks at the rest of it."""
 LARGEST_COUNT = 1 << 53
+MOST = {"error": 100, "bit_error": 100, "train_error": 100, "entropy": 1}
+"""Percentages, and nats of which a coin has 0.69."""
 
 _log = logging.getLogger("ham")
 
@@ -48,13 +50,15 @@ def quality(record: Mapping[str, Any]) -> tuple[int, float, float]:
 
 
 def _require_typed(found: Mapping[str, Any], kinds: Mapping[str, type], where: str) -> None:
-    """Refuse values of another type than they are to be calculated with, and counts that no run comes to."""
+    """Refuse values of another type than they are to be calculated with, and numbers that no run comes to."""
     for name, kind in kinds.items():
         if type(found.get(name)) is not kind:
             got = repr(found[name])[:80] if name in found else "nothing"
             raise InputError(f"{where}: {name} should be of type {kind.__name__}, got {got}")
         if (kind is int or name == "seconds") and not 0 <= found[name] < LARGEST_COUNT:
             raise InputError(f"{where}: {name} should lie in 0 … 2^53, got {str(found[name])[:80]}")
+        if name in MOST and not 0 <= found[name] <= MOST[name]:
+            raise InputError(f"{where}: {name} should lie in 0 … {MOST[name]}, got {found[name]}")
 
 
 def lines_of(records: Sequence[Mapping[str, Any]]) -> bytes:

@@ -15,9 +15,11 @@ import logging
 import os
 import secrets
 import shutil
+import signal
 import socket
 import sys
 import tempfile
+import threading
 import traceback
 from collections.abc import Iterator, Sequence
 from contextlib import chdir, closing, contextmanager, suppress
@@ -265,7 +267,7 @@ def connected(resources: Resources) -> Iterator[None]:
     with _private_folder() as private:
         try:
             # Ray lets its workers import what lies in the current folder, and that may be a stranger's.
-            with chdir(private):
+            with chdir(private), _sigterm_as_before():
                 if resources.address is None:
                     _start(ray, private, quiet)
                 else:
@@ -279,6 +281,17 @@ def connected(resources: Resources) -> Iterator[None]:
                 _leave_at_once()
             else:
                 ray.shutdown()
+
+
+@contextmanager
+def _sigterm_as_before() -> Iterator[None]:
+    """Ray puts a handler of its own in the place of a command's, and then nobody removes our folder."""
+    before = signal.getsignal(signal.SIGTERM)
+    try:
+        yield
+    finally:
+        if callable(before) and threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGTERM, before)
 
 
 def _leave_at_once() -> None:

@@ -64,7 +64,7 @@ def solve_all(
     trained = loaded(model, task)
     asked = [as_asked(trained.task, question) for question in questions]
     rows = [trained.task.encode(question) for question in asked]
-    sizes = [leaves or memory_for(trained, len(these)) for these in rows]
+    sizes = [memory_for(trained, len(these)) if leaves is None else leaves for these in rows]
     for these, size in zip(rows, sizes, strict=True):
         depth_of(size)
         if len(these) > size:

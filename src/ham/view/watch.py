@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 import logging
+import shutil
 import tempfile
 import webbrowser
 from dataclasses import dataclass
@@ -38,11 +39,22 @@ class Page:
 
     def save(self, path: str | Path | None = None) -> Path:
         """Write it to a file, a temporary one if none is named."""
-        path = Path(tempfile.mkdtemp(prefix="ham-"), "ham.html") if path is None else Path(path)
+        if path is None:
+            return self._save_aside()
+        path = Path(path)
         if not path.parent.is_dir():
             raise InputError(f"there is no folder {path.parent} to write {path.name} into")
         write_whole(path, self.html.encode())
         return path
+
+    def _save_aside(self) -> Path:
+        """In a folder of its own, which does not stay where the page cannot be written."""
+        folder = tempfile.mkdtemp(prefix="ham-")
+        try:
+            return self.save(Path(folder, "ham.html"))
+        except BaseException:
+            shutil.rmtree(folder, ignore_errors=True)
+            raise
 
     def open(self, path: str | Path | None = None) -> Path:
         """Write it likewise, and open it in the browser."""

@@ -17,6 +17,9 @@ from ham.ops.native import accesses, known, library
 from ham.ops.native.networks import AN_MLP, JOIN, WRITE, hidden_widths, why_not_layers
 from ham.ops.native.operations import OPERATIONS, is_plain, why_not_floats
 
+EMPTY = "the batch is empty"
+"""Why it does not serve an access of no example, which the reference does."""
+
 
 class NativeEngine:
     """C++ for float32 on the CPU and the paper's networks."""
@@ -68,6 +71,8 @@ class NativeEngine:
         return tree, None
 
     def _why_not_attend(self, tree: Tensor, query: Tensor, uniforms: Tensor, search: nn.Module) -> str:
+        if not len(tree):
+            return EMPTY
         if not (is_plain(tree) and is_plain(query) and is_plain(uniforms)) and (
             why := why_not_floats(tree=tree, query=query, uniforms=uniforms)
         ):
@@ -86,6 +91,8 @@ class NativeEngine:
     ) -> str:
         if pull:
             return "a pull on what JOIN makes is known in whole episodes alone"
+        if not len(tree):
+            return EMPTY
         if not (is_plain(tree) and is_plain(query) and is_plain(leaf, torch.int64)) and (
             why := why_not_floats(tree=tree, query=query) or why_not_tensor("leaf", leaf, torch.int64)
         ):
