@@ -2,6 +2,7 @@
 
 import re
 import xml.etree.ElementTree as ElementTree
+from copy import deepcopy
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ import torch
 from ham import tasks
 from ham.config import Architecture, Run
 from ham.runs import Trained
-from ham.use.trace import traces
+from ham.use.trace import portable, traces
 from ham.view.page import KNOWN, page, prepared
 
 from .conftest import ARTIFACTS
@@ -60,23 +61,39 @@ def test_longer_inputs_than_in_training_are_said_to_be(open_page, best_address):
     assert trained.inner_text() == ""
 
 
+def elements_under_leaves(opened) -> list[list[str]]:
+    under = opened.evaluate(
+        """() => [...document.querySelectorAll(".node")].map((node) =>
+          [...node.querySelectorAll(".label")].map((label) => label.textContent))"""
+    )
+    return [[line for line in lines if line] for lines in under if any(lines)]
+
+
 @pytest.mark.parametrize("task", ["stack", "queue", "priority_queue"])
 def test_every_element_inside_is_written_under_its_leaf(open_page, best_address, task):
     opened = open_page(best_address)
     choose(opened, task)
-    shared = 0
     for t in range(32):
         opened.evaluate(f"ham.seek({4 * t + 4})")
         inside = opened.locator("#inside li:not(.none)").all_text_contents()
-        under = opened.evaluate(
-            """() => [...document.querySelectorAll(".node")].map((node) =>
-              [...node.querySelectorAll(".label")].map((label) => label.textContent))"""
-        )
-        lines = [[line for line in lines if line] for lines in under if any(lines)]
+        lines = elements_under_leaves(opened)
         if not any("more" in line for leaf in lines for line in leaf):
             assert sorted(line for leaf in lines for line in leaf) == sorted(f"+{item}" for item in inside)
-        shared += any(len(leaf) == 2 for leaf in lines)
-    assert shared or task != "queue", "the shipped queue keeps two elements in a leaf"
+
+
+def test_elements_that_share_a_leaf_are_written_under_it(open_page, untrained, tmp_path):
+    """A network without any weights writes all of them into the first."""
+    queue = deepcopy(next(trained for trained in untrained if trained.task.name == "queue"))
+    for weights in queue.model.parameters():
+        torch.nn.init.zeros_(weights)
+    (tmp_path / "ham.html").write_text(page([portable(queue)]), "utf-8")
+    opened = open_page((tmp_path / "ham.html").as_uri())
+    ask(opened, "queue", "push 1, push 2, push 3, pop")
+    opened.evaluate("ham.seek(8)")
+    assert [sorted(leaf) for leaf in elements_under_leaves(opened)] == [["+1", "+2"]]
+    opened.evaluate("ham.seek(12)")
+    ((first, rest),) = elements_under_leaves(opened)
+    assert (first, rest) == ("+1", "2 more")
 
 
 def test_a_sum_is_read_as_people_write_it(open_page, best_address):
