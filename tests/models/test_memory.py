@@ -12,6 +12,7 @@ import ham
 from ham.core.errors import InputError
 from ham.core.tree import path_to
 from ham.models import HAM, forced
+from ham.models.transformations import HighwayJoin, SwitchJoin
 
 
 @pytest.fixture
@@ -280,3 +281,20 @@ def test_training_samples_and_evaluation_does_not(engine):
     assert len(memory.train().attend(state, query).leaf.unique()) > 1
     assert len(memory.eval().attend(state, query).leaf.unique()) == 1
     assert len(memory.train().attend(state, query, greedy=True).leaf.unique()) == 1
+
+
+def test_a_switch_copies_one_child_exactly_with_the_gradient_of_a_blend():
+    inputs = torch.tensor([[0.1, 0.2, 0.7, 0.9]])
+    sides, blended = torch.tensor([0.3, -2.0]), {}
+    for form in (HighwayJoin, SwitchJoin):
+        join = form(4, 2, hidden=3, depth=1)
+        for network, bias in ((join.gate, torch.tensor([-200.0, -200.0])), (join.side, sides)):
+            torch.nn.init.zeros_(network[0].weight)
+            network[0].bias.data = bias.clone()
+        joined = join(inputs)
+        joined.sum().backward()
+        blended[form] = joined.detach(), join.side[0].bias.grad
+    share = torch.sigmoid(sides)
+    assert torch.allclose(blended[HighwayJoin][0], share * inputs[:, :2] + (1 - share) * inputs[:, 2:])
+    assert blended[SwitchJoin][0].tolist() == [[inputs[0, 0].item(), inputs[0, 3].item()]]
+    assert torch.equal(blended[SwitchJoin][1], blended[HighwayJoin][1])

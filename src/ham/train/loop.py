@@ -276,7 +276,7 @@ def _advance(state: State, plain: Score) -> None:
         if settled:
             state.curriculum = state.curriculum.back_to(schedule.opening)
     else:
-        settled = state.curriculum.complete and progress.since_better >= schedule.patience
+        settled = state.curriculum.complete and _is_settled(state, plain)
     progress.stage = state.curriculum.stage
     phase = phase_after(schedule, progress.phase, progress.phase_began, progress.epoch, settled)
     if phase == "done":
@@ -288,6 +288,13 @@ def _advance(state: State, plain: Score) -> None:
     if phase != "done" and (state.conditions, state.validated) != before:
         # What is validated on is another thing from here on: errors before do not compare.
         progress.best = Progress().best
+
+
+def _is_settled(state: State, plain: Score) -> bool:
+    """Whether the main phase is done with the last stage, which did not just begin."""
+    if state.run.schedule.patience:
+        return state.progress.since_better >= state.run.schedule.patience
+    return state.progress.stage == state.curriculum.stage and state.curriculum.masters(plain.error / 100)
 
 
 def _failed_its_trial(state: State) -> bool:

@@ -82,6 +82,6 @@ def _facts(modules: tuple[nn.Module, ...], tensors: list[Tensor], forget: Any) -
         join=JOINS.index(join.form) if updates else 0,
         top=float(join.top) if updates else 0.0,
         grid=float(join.grid) if updates else 0.0,
-        highway=form_of(join) == "highway join",
+        highway=form_of(join) in ("highway join", "switch join"),
         alive=tuple(ref(module, forget) for module in modules),
     )

@@ -12,8 +12,10 @@ from ham.core.errors import InputError
 from ham.ops.native.calls import expected_parameters, in_order, matrix
 from ham.ops.native.checks import Shapes, check_parameters
 
-JOINS = ("rectified", "normalised", "highway")
+JOINS = ("rectified", "normalised", "highway", "switch")
 """In the order of HamJoin."""
+COPYING = ("highway", "switch")
+"""Those with three networks instead of one."""
 
 
 class Sizes(NamedTuple):
@@ -27,7 +29,7 @@ class Sizes(NamedTuple):
     depth: int
     has_lstm: bool
     highway: bool = False
-    """Whether JOIN is a highway one, which has three networks instead of one."""
+    """Whether JOIN is a highway one, with or without switches."""
 
     @classmethod
     def of(cls, parameters: Mapping[str, Tensor]) -> Sizes:
@@ -63,7 +65,7 @@ class Sizes(NamedTuple):
 def check_bounds(highway: bool, join: str, top: float, grid: int, cell_bound: float) -> None:
     if join not in JOINS:
         raise InputError(f"join must be one of {', '.join(JOINS)}, got {join!r}")
-    if highway != (join == "highway"):
+    if highway != (join in COPYING):
         raise InputError(
             f"the parameters are {'' if highway else 'not '}a highway JOIN's, but join is {join!r}"
         )
