@@ -298,3 +298,60 @@ def test_a_switch_copies_one_child_exactly_with_the_gradient_of_a_blend():
     assert torch.allclose(blended[HighwayJoin][0], share * inputs[:, :2] + (1 - share) * inputs[:, 2:])
     assert blended[SwitchJoin][0].tolist() == [[inputs[0, 0].item(), inputs[0, 3].item()]]
     assert torch.equal(blended[SwitchJoin][1], blended[HighwayJoin][1])
+
+
+def test_a_leaf_and_uniforms_are_one_too_many(engine):
+    memory = HAM(3, 5, 4)
+    state = memory.init(torch.rand(2, 4, 3))
+    with pytest.raises(InputError, match="not both"):
+        memory.attend(state, torch.rand(2, 5), leaf=torch.tensor([0, 3]), uniforms=torch.rand(2, 2))
+
+
+def test_leaves_of_a_narrow_type_are_reached(engine):
+    memory = HAM(3, 5, 4)
+    leaf = torch.tensor([1, 100], dtype=torch.int8)
+    read = memory.attend(memory.empty(2, 256), torch.rand(2, 5), leaf=leaf)
+    assert read.leaf.tolist() == [1, 100]
+
+
+def test_a_spent_state_replaces_nothing(engine):
+    memory = HAM(3, 5, 4)
+    spent, state = memory.empty(2, 4), memory.empty(2, 4)
+    memory.update(spent, memory.attend(spent, torch.rand(2, 5)), torch.rand(2, 5))
+    with pytest.raises(InputError, match="already updated"):
+        state.replaced(torch.tensor([True, False]), spent)
+
+
+def test_values_and_queries_of_other_widths_are_refused_by_a_memory_that_was_used(engine):
+    """One wider by as much as the other is narrower: SEARCH would take the two together."""
+    memory, wider = HAM(3, 5, 4), HAM(3, 4, 5)
+    state = memory.empty(2, 4)
+    read = memory.attend(state, torch.rand(2, 5))
+    memory.update(state, read, torch.rand(2, 5))
+    for access in (memory.attend, lambda *given: memory.update(given[0], read, given[1])):
+        with pytest.raises(InputError, match="the query must have shape"):
+            access(wider.empty(2, 4), torch.rand(2, 4))
+
+
+@pytest.mark.parametrize("join", ["highway", "switch"])
+def test_networks_are_known_by_their_names_and_not_by_when_they_came(engine, join):
+    torch.manual_seed(0)
+    memory = HAM(3, 5, 4, join=join)
+    query, leaf = torch.rand(2, 5), torch.tensor([1, 2])
+
+    def accessed():
+        state = memory.init(torch.ones(2, 4, 3))
+        read = memory.attend(state, query, leaf=leaf)
+        return read.turn_logits, memory.update(state, read, query).tree
+
+    before = accessed()
+    for module in (memory.write, memory.join):
+        for name in ("gate", "candidate"):
+            part = getattr(module, name)
+            delattr(module, name)
+            setattr(module, name, part)
+    weight = memory.search[0].weight
+    del memory.search[0].weight
+    memory.search[0].weight = weight
+    for one, other in zip(accessed(), before, strict=True):
+        assert torch.equal(one, other)

@@ -23,9 +23,8 @@ from ham.models.memory import HAM, State, forced
 from ham.models.raw_ham import RawHAM
 from ham.ops import Episode, native
 from ham.ops.episode import Entropy, Order, Penalties
-from ham.ops.forms import parameters_of
 from ham.ops.native import calls, library
-from ham.ops.native.networks import named_parameters
+from ham.ops.native.networks import named_parameters, tensors_of
 
 pytestmark = pytest.mark.skipif(not native.available(), reason=native.why_not() or "available")
 
@@ -573,7 +572,7 @@ class TestRefusals:
         memory = HAM(3, 4, 5)
         tree, query = torch.zeros(2, 8, 5), torch.zeros(2, 4)
         leaf = torch.tensor([0, 4])
-        search, networks = parameters_of(memory.search), parameters_of(memory.write, memory.join)
+        search, networks = tensors_of(memory.search), tensors_of(memory.write, memory.join)
         with pytest.raises(InputError, match="leaf must be between 0 and 3, got 4"):
             native.update(tree, leaf, query, None, networks)
         native.update(tree, leaf, query, torch.tensor([True, False]), networks)

@@ -146,6 +146,15 @@ class TestStrangers:
     def test_a_new_cache_is_for_its_owner_alone(self, small):
         assert compiler.build().file.parent.stat().st_mode & 0o777 == 0o700
 
+    def test_headers_in_the_current_folder(self, small, tmp_path, monkeypatch):
+        """An empty element of CPATH is the folder that the compiler runs in."""
+        (small / "small.cpp").write_text(f"#include <cstdint>\n{SMALL}")
+        (tmp_path / "cstdint").write_text("#error a stranger's")
+        monkeypatch.chdir(tmp_path)
+        monkeypatch.setenv("CPATH", ":/usr/local/include")
+        monkeypatch.setenv("HAM_CACHE", "cache")
+        assert compiler.build().file.parent == tmp_path / "cache"
+
     def test_a_lock_that_is_a_link(self, small, tmp_path):
         file = compiler.build().file
         (tmp_path / "thesis").write_text("years of work")

@@ -146,13 +146,13 @@ def transforms():
 def operations():
     """PyTorch's own check of registered operations."""
     from ham.ops import native
-    from ham.ops.forms import parameters_of
+    from ham.ops.native.networks import tensors_of
 
     assert native.available()
     ham.set_backend("native")
     torch.manual_seed(0)
     memory = ham.HAM(features=4, query=QUERY, size=SIZE, hidden=8)
-    search, networks = parameters_of(memory.search), parameters_of(memory.write, memory.join)
+    search, networks = tensors_of(memory.search), tensors_of(memory.write, memory.join)
     with torch.no_grad():
         tree = memory.init(torch.rand(3, 16, 4)).tree
     query, uniforms = torch.rand(3, QUERY), torch.rand(3, DEPTH)

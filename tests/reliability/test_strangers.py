@@ -290,6 +290,7 @@ class TestLies:
             {"sums": [0.0]}, {"sums": [float("nan")] * 4}, {"best": []}, {"best": ["a", "b", "c"]}, {"adam_steps": -5},
             {"epoch": "x" * 1000}, {"epoch": None}, {"batch": "9"}, {"batch": 1 << 60}, {"phase": ["main"]},
             {"seconds": float("inf")}, {"seconds": "long"}, {"averaged_steps": 10**400},
+            {"phase": "done", "epoch": 0},
         ],
     )  # fmt: skip
     def test_a_state_that_stands_nowhere(self, folder, wrong):
@@ -309,6 +310,14 @@ class TestLies:
         folder.write_metrics(folder.metrics()[:1])
         with pytest.raises(InputError, match="2 epochs were trained, 1 are recorded"):
             list(train(RUN, folder))
+
+    def test_a_record_of_no_phase_does_not_get_into_the_state(self, folder, capsys):
+        *others, last = folder.metrics()
+        folder.write_metrics([*others, {**last, "phase": "party"}])
+        before = {file: file.read_bytes() for file in folder.path.iterdir() if file.is_file()}
+        assert main(["train", "--resume", str(folder.path), "--schedule.epochs", "9"]) == 2
+        assert "its last epoch is of phase 'party'" in capsys.readouterr().err
+        assert {file: file.read_bytes() for file in before} == before
 
     def test_records_without_a_best(self, folder, capsys):
         folder.write_metrics([{**record, "best": False} for record in folder.metrics()])
@@ -375,6 +384,7 @@ class TestBombs:
             ["solve", "sort", "1:1", "--leaves", str(1 << 62)],
             ["trace", "sort", "1:1", "--leaves", str(1 << 62)],
             ["evaluate", "sort", "--threads", str(1 << 31)],
+            ["evaluate", "sort", "--leaves", "-1"],
             ["evaluate", "sort", "--seed", "-1"],
             ["reproduce", "--task", "sort", "--seed", "-1"],
             ["evaluate", "sort", "--seed", str(10**400)],
@@ -385,6 +395,9 @@ class TestBombs:
             ["sweep", "reverse", "--cores", str(10**400)],
             ["tune", "reverse", "--seed", "-1"],
             ["train", "reverse", "--main.exploration-decay", "1e200"],
+            ["train", "reverse", "--model.top", "1e300"],
+            ["train", "reverse", "--model.cell-bound", "1e300"],
+            ["sweep", "reverse", "--set", "data.mix=" + "[" * 100_000],
         ],
     )
     def test_numbers_on_the_command_line(self, words, capsys):

@@ -68,6 +68,18 @@ def test_one_process_trains_in_a_folder(folder):
         pass
 
 
+@pytest.mark.parametrize("made_anew", [True, False])
+def test_nothing_is_written_into_another_folder_of_the_same_name(folder, made_anew):
+    with folder.locked():
+        folder.path.rename(folder.path.with_name("elsewhere"))
+        if made_anew:
+            RunFolder(folder.path).begin(Run("sort"))
+        with pytest.raises(InputError, match="was moved or removed while it was trained in"):
+            folder.write_config(RUN)
+    if made_anew:
+        assert folder.run() == Run("sort")
+
+
 def test_the_lock_goes_with_its_process(folder):
     code = (
         f"import os\nfrom ham.runs import RunFolder\n"

@@ -88,6 +88,16 @@ def test_what_lies_beside_a_checkpoint_is_not_exported(tmp_path, linked):
     assert "Validation error" in card
 
 
+def test_a_loaded_model_does_for_another_task_what_the_named_one_does():
+    class Twice(type(tasks.get("sort"))):
+        every = 2
+
+    trained = ham.load("sort")
+    for asked in (trained, "sort"):
+        assert runs.loaded(asked, Twice()).model.every == 2
+    assert runs.loaded(trained, "sort").model is trained.model
+
+
 def test_another_task_must_fit(tmp_path):
     trained = ham.load("stack")
     assert runs.loaded(trained) is trained

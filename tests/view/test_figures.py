@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import os
 import subprocess
 import sys
 from xml.etree import ElementTree
@@ -152,6 +153,13 @@ def test_a_matplotlibrc_in_the_current_folder_is_not_obeyed(tmp_path):
     assert done.stdout == f"10.0 {tmp_path.name}\n"
     assert (tmp_path / "plot.svg").is_file()
     assert not (tmp_path / "ran").exists()
+
+
+def test_a_backend_that_is_none_is_said(tmp_path):
+    words = [sys.executable, "-P", "-c", "from ham.view import drawing\ndrawing.matplotlib()"]
+    environment = {**os.environ, "MPLBACKEND": "bogus"}
+    done = subprocess.run(words, env=environment, capture_output=True, text=True, check=False)
+    assert "InputError: matplotlib does not start: " in done.stderr
 
 
 def test_figures_leave_the_backend_alone_and_show_themselves():

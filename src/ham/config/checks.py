@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import math
 import numbers
 import typing
 from typing import Any, Literal
 
 from ham.core.errors import InputError
+from ham.core.numbers import is_finite
 
 LARGEST = {"cells": 1 << 10, "size": 1 << 10, "hidden": 1 << 10, "every": 1 << 6}
 LARGEST |= {"grid": 1 << 20, "batch": 1 << 16, "start": 1 << 20, "leaves": 1 << 20, "tallest": 1 << 20}
@@ -107,6 +107,6 @@ def require_finite(settings: Any) -> None:
         value = getattr(settings, field.name)
         if isinstance(value, float):
             require(
-                math.isfinite(value) and value >= 0,
+                is_finite(value) and value >= 0,
                 f"{field.name} must be finite and not negative, got {value}",
             )

@@ -147,6 +147,14 @@ def open_lock(path: Path) -> BinaryIO:
     return _opened(path, os.O_RDWR | os.O_CREAT, "r+b")
 
 
+def is_at(file: BinaryIO, path: Path) -> bool:
+    """Whether an open file is still what its path names."""
+    try:
+        return os.path.samestat(os.fstat(file.fileno()), path.lstat())
+    except FileNotFoundError:
+        return False
+
+
 def open_log(path: Path) -> BinaryIO:
     """A file that grows, made if need be; no link is followed."""
     try:

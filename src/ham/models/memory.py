@@ -56,7 +56,10 @@ class State:
         return State(self.tree.clone(), self.pull)
 
     def detach(self) -> State:
-        """The same content without its history: gradients end here, and what led to it is let go."""
+        """The same content without its history: gradients end here, and what led to it is let go.
+
+        Both have one storage, as with `torch.Tensor.detach`: only one of them is to be updated.
+        """
         self._require_unspent()
         return State(self.tree.detach())
 
@@ -66,6 +69,7 @@ class State:
         For episodes that ended: `state = state.replaced(done, memory.empty(batch, state.leaves))`.
         """
         self._require_unspent()
+        by._require_unspent()
         if rows.dtype != torch.bool or rows.shape != (len(self.tree),):
             raise InputError(
                 f"rows must be bool of shape ({len(self.tree)},), got {rows.dtype} {tuple(rows.shape)}"
@@ -330,6 +334,8 @@ class HAM(nn.Module):
             raise InputError(f"{penalties.of_soft} is for soft attention")
         if uniforms is None:
             uniforms = self._uniforms(state, leaf, greedy)
+        elif leaf is not None:
+            raise InputError("give the leaf or the uniforms that choose one, not both")
         elif uniforms.shape != (shape := (state.tree.shape[0], depth_of(state.leaves))):
             raise InputError(f"uniforms must have shape {shape}, got {tuple(uniforms.shape)}")
         call = (state.tree, query, uniforms, self.search)
@@ -396,6 +402,7 @@ def _fitting(name: str, value: Tensor, shape: tuple[int, ...]) -> Tensor:
 
 def forced(leaf: Int[Tensor, "*batch"], leaves: int) -> Float[Tensor, "*batch depth"]:
     """Uniforms that lead to the given leaves, whatever the probabilities are."""
+    leaf = leaf.long()  # a narrower type may not hold the number of leaves
     require(
         ((leaf >= 0) & (leaf < leaves)).all(),
         lambda: f"a leaf must be between 0 and {leaves - 1}, got {leaf.min()} … {leaf.max()}",

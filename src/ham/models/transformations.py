@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import itertools
-import math
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
 from ham.core.errors import InputError
+from ham.core.numbers import is_finite
 from ham.ops.forms import known_as
 
 LEAST_MEAN_SQUARE = 1e-5
@@ -165,7 +165,7 @@ class _Rounded(torch.autograd.Function):
 
 
 def checked_top(top: float) -> float:
-    if top != 0 and not 1 <= top < math.inf:
+    if top != 0 and not (top >= 1 and is_finite(top)):
         raise InputError(
             f"top must be 0 (no ceiling) or at least 1, the largest value WRITE makes, got {top}"
         )

@@ -7,7 +7,7 @@ in one line what speaks against it; an empty line is leave to go on.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from typing import TypeVar
 
 import torch
@@ -107,15 +107,6 @@ def first_reason(reasons: Iterable[str]) -> str:
         if reason:
             return reason
     return ""
-
-
-def parameters_of(*modules: nn.Module) -> list[Tensor]:
-    """All their parameters, in the order of the modules."""
-    return [parameter for module in modules for parameter in module.parameters()]
-
-
-def shapes_of(tensors: Sequence[Tensor]) -> list[tuple[int, ...]]:
-    return [tuple(tensor.shape) for tensor in tensors]
 
 
 def _is_fake(tensor: Tensor) -> bool:

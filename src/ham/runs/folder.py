@@ -17,17 +17,17 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from torch import Tensor
 
 from ham.config import FORMAT, Run
 from ham.core.errors import InputError
-from ham.core.files import open_lock, read_json, read_text, write_whole
+from ham.core.files import is_at, open_lock, read_json, read_text, write_whole
 from ham.core.locks import lock_at_once
 from ham.core.tensors import to_bytes
 from ham.core.text import shell_word
-from ham.runs.checkpoint import CHECKPOINT, read_tensors, save_checkpoint
+from ham.runs.checkpoint import CHECKPOINT, checkpoint_bytes, read_tensors
 from ham.runs.machine import difference, machine
 
 CONFIG, METRICS, STATE, LOCK = "config.json", "metrics.jsonl", "state.safetensors", ".lock"
@@ -71,7 +71,8 @@ class RunFolder:
 
     def __init__(self, path: str | Path):
         self.path = Path(path)
-        self._held = False
+        self._lock: BinaryIO | None = None
+        """Held by the one process that trains here."""
 
     def begin(self, run: Run) -> None:
         """Start a new run here; a folder that already holds one is left alone."""
@@ -87,7 +88,7 @@ class RunFolder:
             self.write_config(run)
 
     def write_config(self, run: Run) -> None:
-        write_whole(self.path / CONFIG, run.to_json().encode())
+        self._write(CONFIG, run.to_json().encode())
 
     def run(self) -> Run:
         path = self.path / CONFIG
@@ -99,7 +100,7 @@ class RunFolder:
 
         Who holds it already goes on holding it. `patience` is for a process that is still dying, in seconds.
         """
-        if self._held:
+        if self._lock is not None:
             yield
             return
         try:
@@ -113,11 +114,19 @@ class RunFolder:
                     raise InputError(f"another process is training in {self.path}")
                 time.sleep(0.2)
             self._tidy()
-            self._held = True
+            self._lock = lock
             try:
                 yield
             finally:
-                self._held = False
+                self._lock = None
+
+    def _write(self, name: str, data: bytes) -> None:
+        """Replace a file of the folder that is held, not of another that has its name by now."""
+        if self._lock is not None and not is_at(self._lock, self.path / LOCK):
+            raise InputError(
+                f"{self.path} was moved or removed while it was trained in; nothing more is written there"
+            )
+        write_whole(self.path / name, data)
 
     def _tidy(self) -> None:
         """Remove what a killed process had not finished writing; its owner held the lock we hold now."""
@@ -153,15 +162,15 @@ class RunFolder:
         return kept[-1]
 
     def write_metrics(self, records: list[dict]) -> None:
-        write_whole(self.path / METRICS, lines_of(records))
+        self._write(METRICS, lines_of(records))
 
     def write_checkpoint(self, run: Run, weights: Mapping[str, Tensor]) -> None:
-        save_checkpoint(self.path / CHECKPOINT, run, weights)
+        self._write(CHECKPOINT, checkpoint_bytes(run, weights))
 
     def write_state(self, tensors: Mapping[str, Tensor], progress: Mapping[str, Any]) -> None:
         """Everything that training needs to go on to the same bits, and where they are the same."""
         header = {"format": str(FORMAT), "progress": json.dumps(progress), "machine": json.dumps(machine())}
-        write_whole(self.path / STATE, to_bytes(tensors, header))
+        self._write(STATE, to_bytes(tensors, header))
 
     def warn_if_elsewhere(self) -> None:
         """Say so if the state was left by another engine, PyTorch or kind of CPU than goes on now."""

@@ -112,9 +112,7 @@ def load(name: str | Path, task: str | Task | None = None) -> Trained:
     run = run_in(header, path)
     own = task if isinstance(task, Task) else tasks.get(tasks.named(run.task, task, path))
     _check_fit(run, own, tensors, path)
-    model = run.model.build(own).float()
-    model.load_state_dict(tensors)
-    return Trained(model.eval(), own, run, path)
+    return Trained(_network(run, own, tensors), own, run, path)
 
 
 ModelLike = str | Path | Trained
@@ -127,9 +125,18 @@ def loaded(model: ModelLike, task: str | Task | None = None) -> Trained:
         return load(model, task)
     if task is None:
         return model
-    own = task if isinstance(task, Task) else tasks.get(task)
-    _check_fit(model.run, own, model.model.state_dict(), model.path or Path(model.task.name))
-    return replace(model, task=own)
+    own, tensors = task if isinstance(task, Task) else tasks.get(task), model.model.state_dict()
+    _check_fit(model.run, own, tensors, model.path or Path(model.task.name))
+    if own.every == model.task.every:
+        return replace(model, task=own)
+    # A task may say how many accesses a symbol takes, and the network has it from there.
+    return replace(model, task=own, model=_network(model.run, own, tensors))
+
+
+def _network(run: Run, task: Task, tensors: dict[str, Tensor]) -> Model:
+    model = run.model.build(task).float()
+    model.load_state_dict(tensors)
+    return model.eval()
 
 
 def _check_fit(run: Run, task: Task, tensors: dict[str, Tensor], path: Path) -> None:

@@ -299,7 +299,7 @@ def _word(text: str) -> Value:
     """A value typed on the command line: a number, true, false, or a word."""
     try:
         value = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return text
     return value if isinstance(value, int | float | bool) else text
 

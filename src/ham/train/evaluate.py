@@ -107,6 +107,7 @@ def evaluate_at(
 
     A seed means the same examples whoever asks: `ham evaluate`, the tables and the models' cards.
     """
+    depth_of(leaves)
     return evaluate(
         trained.model,
         trained.task,

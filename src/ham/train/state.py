@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any
+from typing import Any, get_args
 
 import torch
 from torch import Tensor
@@ -55,6 +55,7 @@ class Progress:
             0 <= self.stage < len(curriculum.stages)
             and all(0 <= count < 1 << 53 for count in counts)
             and self.epoch <= run.schedule.epochs
+            and (self.phase != "done" or self.epoch > 0)
             and 0 <= self.batch <= run.data.batches
             and (len(self.best), len(self.sums), len(self.parts)) == (3, 4, len(PARTS))
             and not any(map(math.isnan, self.best))
@@ -184,6 +185,8 @@ def prolonged(run: Run, folder: RunFolder, epochs: int) -> Run:
         state = State.of(run, folder)
         progress, done = state.progress, state.progress.phase == "done"
         phase = state.records[-1]["phase"] if done else progress.phase
+        if phase not in get_args(Phase)[:-1]:
+            raise InputError(f"{folder.path} is damaged: its last epoch is of phase {phase!r}")
         least = progress.epoch + 1 if done or phase == "finish" else run.schedule.epochs
         if epochs < least:
             raise InputError(

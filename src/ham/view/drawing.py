@@ -25,6 +25,8 @@ def matplotlib() -> Any:
         import matplotlib
     except ImportError:
         raise InputError(f"plots need matplotlib: {install('view')}") from None
+    except ValueError as error:  # a setting of its own in the environment
+        raise InputError(f"matplotlib does not start: {error}") from None
     return matplotlib
 
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import math
-
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from ham.core.errors import InputError
+from ham.core.numbers import is_finite
 from ham.ops.forms import known_as
 
 
@@ -21,7 +20,7 @@ class LSTM(nn.LSTMCell):
 
     def __init__(self, inputs: int, cells: int, *, bound: float = 0.0):
         super().__init__(inputs, cells)
-        if not 0 <= bound < math.inf:
+        if not (bound >= 0 and is_finite(bound)):
             raise InputError(f"cell_bound must be finite and not negative, got {bound}")
         self.bound = bound
         with torch.no_grad():

@@ -102,6 +102,7 @@ struct Known {
   std::vector<Attribute> attributes;
   std::vector<PyObject*> tensors;
   JoinForm join;
+  int64_t query;  // its width
   KnownNetworks networks;
 
   Known(PyObject* facts, bool attends, bool highway) : held(facts), networks(attends, highway) { Py_IncRef(facts); }
@@ -227,7 +228,8 @@ PyObject* attend_at_once(PyObject*, PyObject* const* given, intptr_t count) {
     auto parameters = networks->parameters();
     if (parameters.empty()) return none();
     Packed packed = networks->networks.packed(parameters);
-    if (query->size(0) != tree->size(0) || query->size(1) + tree->size(2) != parameters[0].size(1)) return none();
+    if (query->size(0) != tree->size(0) || query->size(1) != networks->query) return none();
+    if (query->size(1) + tree->size(2) != parameters[0].size(1)) return none();
     Tensor thresholds = uniforms ? *uniforms : uniforms_for(tree->size(0), levels, given[4] == python.yes);
     Reading reading;
     {
@@ -263,7 +265,8 @@ PyObject* update_at_once(PyObject*, PyObject* const* given, intptr_t count) {
     auto parameters = networks->parameters();
     if (parameters.empty()) return none();
     Packed packed = networks->networks.packed(parameters);
-    if (query->size(0) != tree->size(0) || query->size(1) + tree->size(2) != parameters[0].size(1)) return none();
+    if (query->size(0) != tree->size(0) || query->size(1) != networks->query) return none();
+    if (query->size(1) + tree->size(2) != parameters[0].size(1)) return none();
     auto [form, top, grid] = networks->join;
     {
       Tensor same_tree = *tree, same_leaf = *leaf, same_query = *query;
@@ -294,6 +297,7 @@ PyObject* know(PyObject*, PyObject* const* given, intptr_t) {
   JoinForm join{PyLong_AsLongLong(fact(8)), PyFloat_AsDouble(fact(9)), PyFloat_AsDouble(fact(10))};
   auto fresh = std::make_unique<Known>(facts, attends, PyLong_AsLongLong(fact(11)) != 0);
   fresh->join = join;
+  fresh->query = PyLong_AsLongLong(fact(12));
   auto into = [](std::vector<PyObject*>& list) { return [&](PyObject* item) { list.push_back(item); }; };
   each(fact(0), into(fresh->classes));
   each(fact(1), into(fresh->parts));

@@ -119,7 +119,7 @@ def find_compiler() -> str:
     asked = os.environ.get("CXX")
     for name in [asked] if asked else ["g++", "clang++", "c++"]:
         if path := shutil.which(name):
-            return path
+            return os.path.abspath(path)
     if asked:
         raise BuildError(f"the C++ compiler CXX={asked} was not found")
     raise BuildError("no C++ compiler was found; install g++ or clang++, or set CXX")
@@ -132,7 +132,7 @@ def version_of(compiler: str) -> str:
 
 def cache_folder() -> Path:
     if folder := os.environ.get("HAM_CACHE"):
-        return Path(folder)
+        return Path(folder).absolute()
     try:
         return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "ham"
     except RuntimeError:
@@ -265,7 +265,8 @@ def _run(*commands: list[str]) -> list[str]:
 def _output(command: list[str], stopped: threading.Event) -> str:
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     try:
-        with guarded(command, signal.SIGKILL, text=True, errors="replace", **pipes) as process:
+        # An empty element of $CPATH is the current folder, which may be a stranger's.
+        with guarded(command, signal.SIGKILL, cwd="/", text=True, errors="replace", **pipes) as process:
             while not stopped.is_set():
                 with suppress(subprocess.TimeoutExpired):
                     said, complaint = process.communicate(timeout=SECONDS_BETWEEN_LOOKS)

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from ham.ops import forms
 from ham.ops.forms import why_not_module, why_not_tensor
 from ham.ops.native import accesses, known, library
-from ham.ops.native.networks import AN_MLP, JOIN, WRITE, hidden_widths, why_not_layers
+from ham.ops.native.networks import AN_MLP, JOIN, WRITE, hidden_widths, tensors_of, why_not_layers
 from ham.ops.native.operations import OPERATIONS, is_plain, why_not_floats
 
 EMPTY = "the batch is empty"
@@ -50,7 +50,7 @@ class NativeEngine:
         networks = tensors_of(search)
         read = accesses.attend(tree, query, uniforms, networks)
         if not torch.compiler.is_compiling():
-            known.remember((search,), networks)
+            known.remember((search,), networks, query.shape[1])
         return read
 
     def update(
@@ -67,7 +67,7 @@ class NativeEngine:
         networks = tensors_of(write, join)
         tree = accesses.update(tree, leaf, query, active, networks, form.form, form.top, form.grid)
         if not torch.compiler.is_compiling():
-            known.remember((write, join), networks)
+            known.remember((write, join), networks, query.shape[1])
         return tree, None
 
     def _why_not_attend(self, tree: Tensor, query: Tensor, uniforms: Tensor, search: nn.Module) -> str:
@@ -109,11 +109,6 @@ def _why_not_networks(*expected: tuple[nn.Module, tuple[str, ...]]) -> str:
     if len(set().union(*(hidden_widths(module) for module, _ in expected))) > 1:
         return "WRITE and JOIN have hidden layers of different widths"
     return ""
-
-
-def tensors_of(*modules: nn.Module) -> list[Tensor]:
-    """All their parameters in order, those that are tied to others as often as they are used."""
-    return [tensor for module in modules for _, tensor in module.named_parameters(remove_duplicate=False)]
 
 
 def _why_not_grids(write: Any, join: Any) -> str:

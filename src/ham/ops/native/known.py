@@ -46,19 +46,21 @@ class Facts(NamedTuple):
     top: float
     grid: float
     highway: bool
+    query: int
+    """Its width, which SEARCH alone does not tell from a value's."""
     alive: tuple[ReferenceType[nn.Module], ...]
     """They tell when a module goes."""
 
 
-def remember(modules: tuple[nn.Module, ...], tensors: list[Tensor]) -> None:
+def remember(modules: tuple[nn.Module, ...], tensors: list[Tensor], query: int) -> None:
     """Let the next accesses with modules that were just looked over, SEARCH or WRITE and JOIN, be quick ones."""
     if any(type(tensor) is not nn.Parameter for tensor in tensors):
         return  # computed ones belong to a graph, which should not be kept alive
     key = (id(modules[0]), id(modules[1]) if len(modules) > 1 else 0)
-    quick.know(*key, _facts(modules, tensors, lambda _: quick.forget(*key)))
+    quick.know(*key, _facts(modules, tensors, query, lambda _: quick.forget(*key)))
 
 
-def _facts(modules: tuple[nn.Module, ...], tensors: list[Tensor], forget: Any) -> Facts:
+def _facts(modules: tuple[nn.Module, ...], tensors: list[Tensor], query: int, forget: Any) -> Facts:
     all_parts = [part for module in modules for part in module.modules()]
     parts = tuple(part for part in all_parts if part not in modules)
     members = [of for part in all_parts for of in (part._modules, part._parameters) if of]
@@ -83,5 +85,6 @@ def _facts(modules: tuple[nn.Module, ...], tensors: list[Tensor], forget: Any) -
         top=float(join.top) if updates else 0.0,
         grid=float(join.grid) if updates else 0.0,
         highway=form_of(join) in ("highway join", "switch join"),
+        query=query,
         alive=tuple(ref(module, forget) for module in modules),
     )

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from math import inf, isfinite
 from typing import NamedTuple
 
 from torch import Tensor
 
 from ham.core.errors import InputError
+from ham.core.numbers import is_finite
 from ham.ops.native.calls import expected_parameters, in_order, matrix
 from ham.ops.native.checks import Shapes, check_parameters
 
@@ -69,9 +69,9 @@ def check_bounds(highway: bool, join: str, top: float, grid: int, cell_bound: fl
         raise InputError(
             f"the parameters are {'' if highway else 'not '}a highway JOIN's, but join is {join!r}"
         )
-    if top != 0 and not 1 <= top < inf:
+    if top != 0 and not (top >= 1 and is_finite(top)):
         raise InputError(f"top must be 0 or at least 1, got {top}")
     if not 0 <= grid <= 1 << 20 or grid & (grid - 1):
         raise InputError(f"grid must be 0 or a power of two up to {1 << 20:,}, got {grid}")
-    if not (isfinite(cell_bound) and cell_bound >= 0):
+    if not (is_finite(cell_bound) and cell_bound >= 0):
         raise InputError(f"cell_bound must be finite and not negative, got {cell_bound}")

@@ -68,10 +68,31 @@ def _why_not_bounds(networks: Networks) -> str:
     return ""
 
 
+def tensors_of(*modules: nn.Module) -> list[Tensor]:
+    """Weights and biases of SEARCH, or of WRITE and JOIN, in the order in which the engine takes them.
+
+    That of their names, whenever they were registered; what is tied comes as often as it is used.
+    """
+    networks = [network for module in modules for network in _networks_in(module)]
+    layers = [layer for network in networks for layer in network if isinstance(layer, nn.Linear)]
+    return [tensor for layer in layers for tensor in (layer.weight, layer.bias)]
+
+
+def _networks_in(module: Any) -> list[Any]:
+    """An MLP itself, or those that WRITE and a highway JOIN are made of: candidate, gate, side."""
+    return (
+        [module]
+        if isinstance(module, nn.Sequential)
+        else [getattr(module, name) for name in sorted(module._modules)]
+    )
+
+
 def why_not_layers(module: nn.Module) -> str:
     """An MLP of the paper's has one or two layers with ReLU between them."""
     for part in module.modules():
         if isinstance(part, nn.Sequential):
+            if list(part._modules) != [str(number) for number in range(len(part))]:
+                return f"the layers of {type(part).__name__} are not numbered in their order"
             kinds = [type(layer) for layer in part]
             if kinds != [nn.Linear] and kinds != [nn.Linear, nn.ReLU, nn.Linear]:
                 return f"{type(part).__name__} is not one linear layer, or two with a ReLU between them"
@@ -91,8 +112,7 @@ def why_not_lstms(modules: Iterable[nn.Module | None]) -> str:
 
 def hidden_widths(module: nn.Module) -> set[int]:
     """Widths of the hidden layers in a module; 0 for a network that has none."""
-    networks: list[Any] = [part for part in module.modules() if isinstance(part, nn.Sequential)]
-    return {int(part[0].out_features) if len(part) > 1 else 0 for part in networks}
+    return {int(part[0].out_features) if len(part) > 1 else 0 for part in _networks_in(module)}
 
 
 def sizes_of_model(model: Any) -> Sizes | SequenceSizes | None:
