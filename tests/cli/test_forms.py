@@ -51,6 +51,11 @@ def test_every_table_fits_the_screen(name, printed, monkeypatch):
     assert max(map(len, printed(COMMANDS[name]).splitlines())) <= 80
 
 
+def test_a_terminal_of_no_columns_shows_it_all_the_same(printed, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "0")
+    assert "priority_queue" in printed("tasks")
+
+
 def test_only_one_form_at_a_time(capsys):
     assert main(["tasks", "--json", "--csv"]) == 2
     assert "give one of --json, --csv and --latex" in capsys.readouterr().err

@@ -105,12 +105,13 @@ def test_a_write_that_fails_leaves_the_old_file(folder, monkeypatch):
 
 
 def test_what_a_killed_process_left_is_removed_and_nothing_else(folder):
-    for name in (f".{CHECKPOINT}.4711", f".{CHECKPOINT}.swp", f".{CHECKPOINT}.bak"):
+    others = {f".{CHECKPOINT}.{ending}" for ending in ("swp", "bak", "backup.1", "2026.11.18")}
+    for name in (f".{CHECKPOINT}.4711", *others):
         (folder.path / name).touch()
     with folder.locked():
         pass
     left = {path.name for path in folder.path.glob(f".{CHECKPOINT}.*")}
-    assert left == {f".{CHECKPOINT}.swp", f".{CHECKPOINT}.bak"}
+    assert left == others
 
 
 def test_readers_never_see_half_a_file(folder, monkeypatch):

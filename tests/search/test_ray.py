@@ -80,7 +80,7 @@ def test_a_search_on_this_machine_ends_with_a_report(alone):
     assert "error" in done.stdout
     assert f"{TRIALS} of {TRIALS} trials" in done.stderr
     assert all(line.startswith("trial ") for line in done.stderr.splitlines()), done.stderr
-    assert not list(folder.glob(".ray-*"))
+    assert not list(folder.glob(".ham-ray-*"))
     assert (folder / "ray" / "thesis").read_text() == "years of work", "not ours, whatever its name"
 
 

@@ -6,6 +6,7 @@ from dataclasses import replace
 from html.parser import HTMLParser
 from types import ModuleType, SimpleNamespace
 
+import numpy as np
 import pytest
 import torch
 
@@ -268,3 +269,23 @@ def test_everything_says_in_a_line_what_it_is(sort):
     assert repr(answer).startswith("Answer([")
     for shown in (sort, sort.model, sort.task, answer):
         assert "\n" not in repr(shown)
+
+
+def test_numbers_of_numpys_are_numbers(unchecked, sort):
+    eight, one = np.int64(8), np.int64(1)
+    asked = {"leaves": eight, "examples": one, "seed": one}
+    rows = ham.evaluate(sort, **asked, lengths=(one, eight), progress=False)
+    for found in (rows, ham.evaluate(sort, **asked | {"leaves": np.array([4, 8])}, progress=False)):
+        assert json.loads(json.dumps(found))[-1]["leaves"] == 8
+    json.dumps(ham.stress(sort, **asked))
+    json.dumps(ham.probe(sort, **asked).to_json())
+    assert ham.solve(sort, "1:1 2:2", leaves=eight).leaves == 8
+    assert ham.trace(sort, "1:1 2:2", leaves=eight).leaves == 8
+
+
+@pytest.mark.parametrize(
+    "asked", [{"lengths": (2.5, 3)}, {"leaves": 8.0}, {"examples": "many"}, {"seed": 1.5}]
+)
+def test_what_is_no_whole_number_is_refused(unchecked, sort, asked):
+    with pytest.raises(InputError, match=f"{next(iter(asked))} must be a whole number"):
+        ham.evaluate(sort, **{"leaves": 8, **asked}, progress=False)

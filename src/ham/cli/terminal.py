@@ -19,7 +19,7 @@ WIDTH = 80
 def table(columns: Sequence[str], rows: Iterable[Sequence[str]], right: Sequence[str] = ()) -> None:
     """Print a table on standard output; into a file or pipe no line is wrapped, unless $COLUMNS asks for it."""
     console = Console(highlight=False)
-    if not (console.is_terminal or "COLUMNS" in os.environ):
+    if not (console.width and (console.is_terminal or "COLUMNS" in os.environ)):
         console = Console(highlight=False, width=10_000)
     grid = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False, collapse_padding=True)
     for column in columns:

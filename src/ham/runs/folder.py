@@ -133,7 +133,7 @@ class RunFolder:
         for name in (CONFIG, METRICS, CHECKPOINT, STATE):
             for left in self.path.glob(f".{name}.*"):
                 # As `write_whole` names them: others' files, an editor's for one, may look alike.
-                if left.suffix[1:].isdecimal():
+                if left.name.removeprefix(f".{name}.").isdecimal():
                     with suppress(OSError):
                         left.unlink()
 

@@ -44,7 +44,7 @@ FIRST_RUNG = 0.1
 SECONDS_FOR_THE_LAST_OWNER = 60.0
 SECONDS_TO_ANSWER = 10.0
 MOST_WORKERS = 1000
-RAY = ".ray-"
+RAY = ".ham-ray-"
 """How the names of folders with Ray's own notes begin."""
 INTERRUPTED = 130
 """The exit code of who was stopped by Ctrl-C."""

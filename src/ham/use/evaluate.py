@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from ham.core.errors import InputError
+from ham.core.numbers import whole
 from ham.core.rows import Rows
 from ham.runs import ModelLike, Trained, loaded
 from ham.tasks import Task
@@ -41,21 +42,27 @@ def evaluate(
         progress: show a bar, on a terminal or in a notebook.
     """
     trained = loaded(model, task)
-    seed = chosen_seed(seed)
+    seed, examples = chosen_seed(seed), whole("examples", examples)
+    if lengths is not None:
+        low, high = lengths
+        lengths = whole("lengths", low), whole("lengths", high)
     sizes = sizes_of(leaves) or (trained.run.data.leaves, 4 * trained.run.data.leaves)
     return Rows([_row(trained, size, lengths, examples, seed, progress) for size in sizes])
 
 
 def sizes_of(leaves: int | Sequence[int]) -> tuple[int, ...]:
     """One size or several, as several."""
-    return (leaves,) if isinstance(leaves, int) else tuple(leaves)
+    several = leaves if isinstance(leaves, Iterable) else (leaves,)
+    return tuple(whole("leaves", size) for size in several)
 
 
 def chosen_seed(seed: int | None) -> int:
     """The seed that was given, or a new one."""
-    if seed is not None and not 0 <= seed < 1 << 63:
+    if seed is None:
+        return secrets.randbelow(1 << 32)
+    if not 0 <= (seed := whole("seed", seed)) < 1 << 63:
         raise InputError(f"seed must lie in 0 … 2^63 - 1, got {seed}")
-    return secrets.randbelow(1 << 32) if seed is None else seed
+    return seed
 
 
 def _row(

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from ham.core.errors import InputError
+from ham.core.numbers import whole
 from ham.core.rows import Rows
 from ham.core.seeds import Purpose, generator
 from ham.core.tree import depth_of
@@ -73,6 +74,7 @@ def probe(
     trained = loaded(model, task)
     if not trained.run.model.traits.decides:
         raise InputError(f"a model of kind {trained.run.model.kind} decides nothing that could be looked at")
+    leaves, examples = whole("leaves", leaves), whole("examples", examples)
     if not depth_of(leaves):
         raise InputError("a memory of one leaf leaves nothing to decide: give at least 2 leaves")
     if examples < 1:

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 
 from ham.core.errors import InputError
+from ham.core.numbers import whole
 from ham.core.rows import shortened
 from ham.core.tree import capacity_for, depth_of
 from ham.runs import ModelLike, Trained, loaded
@@ -64,7 +65,7 @@ def solve_all(
     trained = loaded(model, task)
     asked = [as_asked(trained.task, question) for question in questions]
     rows = [trained.task.encode(question) for question in asked]
-    sizes = [memory_for(trained, len(these)) if leaves is None else leaves for these in rows]
+    sizes = [memory_for(trained, len(these)) if leaves is None else whole("leaves", leaves) for these in rows]
     for these, size in zip(rows, sizes, strict=True):
         depth_of(size)
         if len(these) > size:

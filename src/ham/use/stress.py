@@ -8,6 +8,7 @@ import numpy as np
 import torch
 
 from ham.core.errors import InputError
+from ham.core.numbers import whole
 from ham.core.rows import Rows
 from ham.core.seeds import Purpose, generator
 from ham.core.tree import depth_of
@@ -40,7 +41,7 @@ def stress(
         seed: of the questions; by default a new one each time, which is in every row.
     """
     trained = loaded(model, task)
-    seed, sizes = chosen_seed(seed), sizes_of(leaves)
+    seed, sizes, examples = chosen_seed(seed), sizes_of(leaves), whole("examples", examples)
     cases = trained.task.hard_cases()
     if not cases:
         raise InputError(f"{trained.task.name} names no hard cases (Task.hard_cases)")

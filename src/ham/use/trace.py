@@ -20,6 +20,7 @@ import torch
 
 from ham.core.errors import InputError
 from ham.core.files import read_json
+from ham.core.numbers import whole
 from ham.core.tree import path_to
 from ham.models import HAM, SoftHAM
 from ham.runs import ModelLike, Trained, loaded
@@ -163,7 +164,7 @@ def traces(trained: Trained, asked: Sequence[Any], *, leaves: int | None = None)
     encoded = [trained.task.encode(question) for question in questions]
     by_size: dict[int, list[int]] = defaultdict(list)
     for place, rows in enumerate(encoded):
-        size = memory_for(trained, len(rows)) if leaves is None else leaves
+        size = memory_for(trained, len(rows)) if leaves is None else whole("leaves", leaves)
         if len(rows) > size:
             raise InputError(f"the question has {len(rows)} rows and does not fit into {size} leaves")
         by_size[size].append(place)
