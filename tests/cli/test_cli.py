@@ -275,6 +275,9 @@ class TestTrain:
         )
         assert (wrote[0], wrote[-1]) == ("tensorboard", "closed")
         assert {("error", 20), ("error", 40), ("longest", 40)} <= set(wrote[1:-1])
+        (tmp_path / "run" / "tensorboard").symlink_to(tmp_path)
+        again = ham("train", "--resume", tmp_path / "run", "--schedule.epochs", "3", "--tensorboard")
+        assert is_refused(again, "tensorboard is a link, and none is written through")
 
     def test_tensorboard_that_is_not_installed(self, ham, tmp_path, monkeypatch):
         monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)

@@ -98,3 +98,22 @@ def test_the_page_shows_a_task_that_can_only_print_itself(here, capsys):
     assert len(own["traces"]) >= 6
     assert main([*words[:2], "3 1 2", *words[2:]]) == 2
     assert "does not say how to read a question from text" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("code", "said"),
+    [
+        ("def __init__(self, width): pass", "TypeError"),
+        ("def __init__(self): raise OSError('\\x1b[31mno')", "OSError"),
+        ("import sys; sys.exit(0)", "SystemExit"),
+    ],
+)
+def test_a_task_that_cannot_be_made_is_one_line(tmp_path, capsys, code, said):
+    file = tmp_path / "own.py"
+    file.write_text(f"from ham.tasks.reverse import Reverse\nclass Own(Reverse):\n    {code}\n")
+    assert main(["check-task", f"{file}:Own"]) == 2
+    told = capsys.readouterr().err
+    assert told.startswith("ham: ")
+    assert told.count("\n") == 1
+    assert said in told
+    assert "\x1b" not in told

@@ -268,6 +268,13 @@ def test_without_a_home_there_is_a_reason(small, monkeypatch):
         compiler.build()
 
 
+def test_a_relative_cache_folder_is_not_obeyed(monkeypatch):
+    """It would be the current folder's."""
+    monkeypatch.delenv("HAM_CACHE", raising=False)
+    monkeypatch.setenv("XDG_CACHE_HOME", "cache")
+    assert compiler.cache_folder() == Path.home() / ".cache" / "ham"
+
+
 def test_the_cache_is_in_the_users_cache_folder(monkeypatch):
     monkeypatch.delenv("HAM_CACHE", raising=False)
     monkeypatch.setenv("XDG_CACHE_HOME", "/somewhere")

@@ -1,11 +1,12 @@
 """`check` finds what is wrong with a task that is almost right."""
 
+import sys
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from ham.tasks import Task, bits_of
+from ham.tasks import HardCase, Task, bits_of
 from ham.tasks.check import check
 from ham.tasks.reverse import Reverse
 
@@ -42,6 +43,21 @@ def sorts_in_place(self, question):
 
 CASES = {
     "name is missing or not a word": ({"name": ""}, "name must be a word, got ''"),
+    "a name that leads elsewhere": ({"name": "../../evil"}, "name must be a word, got '../../evil'"),
+    "a name that is no text to show": ({"name": "a\x1b[31mb"}, "name must be a word"),
+    "options that are none": (
+        {"options": 5},
+        "options must be a dataclass that inherits from ham.tasks.Practice, got 5",
+    ),
+    "hard cases that are none": (
+        {"hard_cases": lambda _: 5},
+        "hard_cases() must give a sequence of ham.tasks.HardCase",
+    ),
+    "a hard case that is too long": (
+        {"hard_cases": lambda _: [HardCase("long", lambda rng, n: [0] * (n + 1), practised=False)]},
+        "the hard case 'long' must fit into 16 leaves, got 17 rows",
+    ),
+    "an end of the program": ({"decode": lambda *_: sys.exit(5)}, "raised SystemExit: 5"),
     "a width of zero": ({"features": 0}, "features must be a whole number from 1, got 0"),
     "ends is no truth value": ({"ends": 1}, "ends must be True or False, got 1"),
     "every is zero": ({"every": 0}, "every must be None or a whole number from 1, got 0"),

@@ -29,6 +29,26 @@ def test_by_hand(reads):
     assert loss.item() == pytest.approx(-(returns * log_prob(reads)).sum().item() / 4)
 
 
+@pytest.mark.parametrize("dtype", [torch.int64, torch.bool, torch.float64])
+def test_rewards_of_any_type_are_the_same_rewards(reads, dtype):
+    given = {"discount": 0.5, "normalise": False}
+    right = REWARDS.clamp(max=1)
+    assert ham.reinforce(reads, right.to(dtype), **given) == ham.reinforce(reads, right, **given)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"entropy": "Inverse"}, "entropy must be one of inverse, negative, positive, got 'Inverse'"),
+        ({"discount": float("nan")}, "discount must be finite and not negative, got nan"),
+        ({"exploration": -1.0}, "exploration must be finite and not negative, got -1.0"),
+    ],
+)
+def test_what_means_nothing_is_refused(unchecked, reads, given, message):
+    with pytest.raises(InputError, match=message):
+        ham.reinforce(reads, REWARDS, **given)
+
+
 def test_compared_with_the_other_runs(reads):
     all_together = ham.reinforce(reads, REWARDS, normalise=False)
     returns = REWARDS.flip(1).cumsum(1).flip(1)

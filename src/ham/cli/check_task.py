@@ -7,6 +7,7 @@ from typing import Annotated
 from tyro.conf import arg
 
 from ham import tasks
+from ham.core.text import visible
 from ham.tasks.check import check
 
 
@@ -18,7 +19,7 @@ def check_task(task: Annotated[str, arg(metavar="TASK")], /) -> int:
     """
     problems = check(tasks.get(task))
     for problem in problems:
-        print(problem)
+        print(visible(problem))
     if not problems:
         print(f"{task}: nothing wrong found")
     return 1 if problems else 0

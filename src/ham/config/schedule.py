@@ -47,11 +47,14 @@ class Schedule:
     trial: int = 0
     """Epochs for each stage of the curriculum but the last, within the first phase: a run that has not mastered as
     many in time begins anew with other weights, as often as its epochs allow; 0 never does."""
+    grace: float = 0.0
+    """Such a run goes on after all, as long as its error falls by this share in half of that time; 0: it does not."""
 
     def __post_init__(self) -> None:
         require_types(self)
         require_in_range(self, "epochs")
         require(self.patience >= 0, f"patience must not be negative, got {self.patience}")
+        require_shares(self, "grace")
         require(self.trial >= 0, f"trial must not be negative, got {self.trial}")
         require(self.main >= 0, f"main must not be negative, got {self.main}")
         require(self.opening >= 0, f"opening must not be negative, got {self.opening}")

@@ -5,6 +5,8 @@ from __future__ import annotations
 import importlib.util
 import sys
 import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -31,13 +33,20 @@ def from_file(name: str, what: str) -> Any:
     assert spec is not None
     assert spec.loader is not None
     module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
-    try:
+    with errors_of(path):
         spec.loader.exec_module(module)
+    return getattr(module, attribute, None)
+
+
+@contextmanager
+def errors_of(path: str) -> Iterator[None]:
+    """What a file's code raises, as an error that says where in the file; its end of the program too."""
+    try:
+        yield
     except InputError:
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise InputError(_what_is_wrong(path, error)) from error
-    return getattr(module, attribute, None)
 
 
 def named(in_file: str, given: str | None, where: object, what: str, flag: str) -> str:
@@ -50,7 +59,7 @@ def named(in_file: str, given: str | None, where: object, what: str, flag: str) 
     return given or in_file
 
 
-def _what_is_wrong(path: str, error: Exception) -> str:
+def _what_is_wrong(path: str, error: BaseException) -> str:
     """Where in a file of somebody's own it could not be read or run, and why."""
     if isinstance(error, SyntaxError):
         return f"{path}, line {error.lineno}: {error.msg}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import isfinite
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, get_args
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -23,6 +23,12 @@ PARTS = ("cross_entropy", "baseline", "reinforce", "exploration", "pull")
 LEAST_ENTROPY = 1e-3
 """Added to H in α/H. A decision saturated to p = 0 or 1 has H = 0; with this its pull back stays
 finite (at most α/(4·LEAST_ENTROPY) on the logit) and vanishes only when it is beyond float32's doubt."""
+
+
+def require_entropy(kind: str) -> None:
+    """Refuse what is no kind of exploration term."""
+    if kind not in get_args(Entropy):
+        raise InputError(f"entropy must be one of {', '.join(get_args(Entropy))}, got {kind!r}")
 
 
 @dataclass(frozen=True)
@@ -48,6 +54,7 @@ class Penalties:
             value = getattr(self, name)
             if not (isfinite(value) and value >= 0):
                 raise InputError(f"{name} must be finite and not negative, got {value}")
+        require_entropy(self.entropy)
 
     @property
     def of_soft(self) -> str:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import re
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import is_dataclass
 from typing import Any
 
 import numpy as np
 
-from ham.tasks.base import Batch, Task
+from ham.tasks.base import Batch, HardCase, Practice, Task
 from ham.tasks.codecs import Codec
 
 BATCH = 16
@@ -23,10 +25,10 @@ def check(task: Task) -> list[str]:
     problems = list(_attributes(task))
     if problems:
         return problems  # nothing below means much without them
-    for part in (_lengths, _samples, _text):
+    for part in (_lengths, _samples, _text, _hard_cases):
         try:
             problems += part(task)
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             problems.append(_told(task, error))
     return list(dict.fromkeys(problems))
 
@@ -36,7 +38,7 @@ def _attributes(task: Task) -> Iterator[str]:
         yield f"a task must be an instance of ham.tasks.Task, got {type(task).__name__}"
         return
     expected: dict[str, tuple[Any, str]] = {
-        "name": (lambda value: isinstance(value, str) and value, "a word"),
+        "name": (lambda value: isinstance(value, str) and re.fullmatch(r"[\w+-]+", value), "a word"),
         "summary": (lambda value: isinstance(value, str) and value, "a line of text"),
         "features": (_counts, "a whole number from 1"),
         "answer_bits": (_counts, "a whole number from 1"),
@@ -45,6 +47,10 @@ def _attributes(task: Task) -> Iterator[str]:
         "online": (lambda value: isinstance(value, bool), "True or False"),
         "every": (lambda value: value is None or _counts(value), "None or a whole number from 1"),
         "example": (lambda value: isinstance(value, str), "text"),
+        "options": (
+            lambda value: isinstance(value, type) and issubclass(value, Practice) and is_dataclass(value),
+            "a dataclass that inherits from ham.tasks.Practice",
+        ),
     }
     if type(task).answers is not Task.answers:
         del expected["answer_bits"]
@@ -178,6 +184,20 @@ def _text(task: Task) -> Iterator[str]:
         yield "show_answer must give text"
 
 
+def _hard_cases(task: Task) -> Iterator[str]:
+    cases = task.hard_cases()
+    if not (isinstance(cases, Sequence) and all(isinstance(case, HardCase) for case in cases)):
+        yield f"hard_cases() must give a sequence of ham.tasks.HardCase, got {_short(cases)}"
+        return
+    leaves = max(high for _, high in _ranges(task))
+    for case in cases:
+        rows = np.asarray(task.encode(case.draw(_rng(), leaves)))
+        if rows.ndim != 2 or rows.shape[1] != task.features:
+            yield f"the hard case {case.name!r} must have {task.features} columns, got shape {rows.shape}"
+        elif len(rows) > leaves and not task.online:
+            yield f"the hard case {case.name!r} must fit into {leaves} leaves, got {len(rows)} rows"
+
+
 def _ranges(task: Task) -> list[tuple[int, int]]:
     """Ranges of lengths as training, test and generalisation draw them, up to a memory's size."""
     small = 1 << max(task.shortest - 1, 1).bit_length()
@@ -201,7 +221,7 @@ def _short(value: Any) -> str:
     return text if len(text) <= 120 else f"{text[:117]}..."
 
 
-def _told(task: Task, error: Exception) -> str:
+def _told(task: Task, error: BaseException) -> str:
     """An exception in one line, with the innermost place in the task's own file if there is one."""
     frames = traceback.extract_tb(error.__traceback__)
     own = [frame for frame in frames if frame.filename == type(task).sample.__code__.co_filename]

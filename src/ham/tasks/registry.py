@@ -52,7 +52,8 @@ def names() -> list[str]:
 def get(name: str) -> Task:
     """The task of that name, or the one in `file.py:Class`."""
     if own.is_own(name):
-        return _from_file(name)()
+        with own.errors_of(name.rpartition(":")[0]):
+            return _from_file(name)()
     key = name.replace("-", "_").lower()
     if key not in _classes:
         _import(key)

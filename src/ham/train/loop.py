@@ -300,7 +300,19 @@ def _is_settled(state: State, plain: Score) -> bool:
 def _failed_its_trial(state: State) -> bool:
     """Whether fewer stages were mastered than there was time for; the last one has all the time that is left."""
     trial, took = state.run.schedule.trial, state.progress.epoch - state.progress.phase_began
-    return bool(trial) and took >= trial * (state.progress.stage + 1) and not state.curriculum.complete
+    its_time_is_over = bool(trial) and took >= trial * (state.progress.stage + 1)
+    return its_time_is_over and not state.curriculum.complete and not _gets_on(state)
+
+
+def _gets_on(state: State) -> bool:
+    """Whether the error on this stage falls fast enough to be waited for."""
+    schedule, began = state.run.schedule, state.progress.phase_began
+    errors = [
+        record["error"] for record in state.records[began:] if record["longest"] == state.curriculum.longest
+    ]
+    if not schedule.grace or not errors:
+        return False
+    return errors[-1] <= (1 - schedule.grace) * errors[max(len(errors) - 1 - schedule.trial // 2, 0)]
 
 
 __all__ = ["Diverged", "Epoch", "Step", "train"]

@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import isfinite
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Shaped
 from torch import Tensor
 
 from ham.core.errors import InputError
 from ham.models import Read
-from ham.ops.episode import Entropy, exploration_of
+from ham.ops.episode import Entropy, exploration_of, require_entropy
 from ham.train.estimators import Estimator, Outcomes, discounted_returns, estimated, get, normalised
 from ham.train.losses import exploration_loss, reinforce_loss
 
 
 def reinforce(
     reads: Sequence[Read],
-    rewards: Float[Tensor, "batch time"],
+    rewards: Shaped[Tensor, "batch time"],
     *,
     discount: float = 1.0,
     baseline: str | Estimator | Float[Tensor, "batch time"] = "leave-one-out",
@@ -35,7 +36,8 @@ def reinforce(
 
     Args:
         reads: what `attend` gave at each of T timesteps, in their order; each has the whole batch.
-        rewards: batch × T; what was earned at each timestep, with zeros where nothing was. Never differentiated.
+        rewards: batch × T, of any type; what was earned at each timestep, with zeros where nothing was. Never
+            differentiated.
         discount: γ; what is earned k timesteps later counts γ^k.
         baseline: what a return is compared with. "leave-one-out": the mean of the other runs of the same input.
             "none": nothing. A tensor, batch × T: what a layer of yours expects of each timestep, say of its query
@@ -49,6 +51,12 @@ def reinforce(
         ran: batch × T, bool; the timesteps that an example took part in, by default all.
     """
     batch, time = _shape(reads, rewards, ran)
+    require_entropy(entropy)
+    for name, value in (("discount", discount), ("exploration", exploration)):
+        if not (isfinite(value) and value >= 0):
+            raise InputError(f"{name} must be finite and not negative, got {value}")
+    # Counts and right-or-wrong are rewards too; γ is no whole number.
+    rewards = rewards.to(reads[0].log_probs.dtype)
     if not reads[0].turns.shape[-1]:
         return rewards.new_zeros(())
     took_part = rewards.new_ones(batch, time) if ran is None else ran.to(rewards.dtype)

@@ -14,6 +14,7 @@ from ham import recipes, tasks
 from ham.config import NOWHERE, Run, changed
 from ham.core import own
 from ham.core.errors import InputError
+from ham.core.files import require_no_link
 from ham.core.install import install
 from ham.core.tree import capacity_for
 from ham.ops import table
@@ -181,6 +182,7 @@ def _writer() -> type:
 
 def _logged(events: Iterable[Step | Epoch], path: Path, run: Run) -> Iterator[Step | Epoch]:
     """The events, each epoch's numbers written for TensorBoard as they pass."""
+    require_no_link(path / "tensorboard")
     with closing(_writer()(str(path / "tensorboard"))) as writer:
         for event in events:
             if isinstance(event, Epoch):

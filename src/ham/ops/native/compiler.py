@@ -133,8 +133,12 @@ def version_of(compiler: str) -> str:
 def cache_folder() -> Path:
     if folder := os.environ.get("HAM_CACHE"):
         return Path(folder).absolute()
+    if os.path.isabs(
+        folder := os.environ.get("XDG_CACHE_HOME", "")
+    ):  # others are not to be obeyed, it is agreed
+        return Path(folder) / "ham"
     try:
-        return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "ham"
+        return Path.home() / ".cache" / "ham"
     except RuntimeError:
         raise BuildError("there is no home folder for the cache; set HAM_CACHE to a folder") from None
 
