@@ -25,6 +25,8 @@ SMALL = {
     "model.depth": 1, "model.size": 4, "model.hidden": 4, "model.cells": 4,
 }  # fmt: skip
 
+SHORT = {name: value for name, value in SMALL.items() if not name.startswith("model.")}
+
 
 @pytest.fixture
 def sort(untrained):
@@ -289,3 +291,21 @@ def test_numbers_of_numpys_are_numbers(unchecked, sort):
 def test_what_is_no_whole_number_is_refused(unchecked, sort, asked):
     with pytest.raises(InputError, match=f"{next(iter(asked))} must be a whole number"):
         ham.evaluate(sort, **{"leaves": 8, **asked}, progress=False)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float16])
+def test_another_usual_type_of_numbers_changes_nothing(tmp_path, dtype):
+    before, usual = ham.trace("sort", "7:1 3:9"), torch.get_default_dtype()
+    torch.set_default_dtype(dtype)
+    try:
+        assert ham.trace("sort", "7:1 3:9") == before
+        trained = ham.train("reverse", changes=SMALL, out=tmp_path / "run", progress=False)
+        assert {parameter.dtype for parameter in trained.model.parameters()} == {torch.float32}
+        ham.train("reverse", init="reverse", changes=SHORT, out=tmp_path / "from", progress=False)
+    finally:
+        torch.set_default_dtype(usual)
+
+
+def test_solving_inside_autocast_is_still_an_answer():
+    with torch.autocast("cpu", torch.bfloat16):
+        assert ham.solve("reverse", "3 1 2").answer

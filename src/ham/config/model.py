@@ -97,5 +97,5 @@ class Architecture:
         return replace(self, kind=kind_for(bool(self.traits.online)).name, soft=Soft())
 
     def build(self, task: Task) -> Model:
-        """The network for a task, with fresh weights from torch's global generator."""
-        return self.traits.build(task, self)
+        """The network for a task, with fresh weights from torch's global generator, always in float32."""
+        return self.traits.build(task, self).float()

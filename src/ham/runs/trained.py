@@ -134,7 +134,7 @@ def loaded(model: ModelLike, task: str | Task | None = None) -> Trained:
 
 
 def _network(run: Run, task: Task, tensors: dict[str, Tensor]) -> Model:
-    model = run.model.build(task).float()
+    model = run.model.build(task)
     model.load_state_dict(tensors)
     return model.eval()
 
@@ -145,4 +145,4 @@ def _check_fit(run: Run, task: Task, tensors: dict[str, Tensor], path: Path) -> 
     By their shapes alone: a file that lies about its widths must not make us allocate them.
     """
     with torch.device("meta"):
-        check_weights(run.model.build(task).float(), tensors, path)
+        check_weights(run.model.build(task), tensors, path)

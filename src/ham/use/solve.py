@@ -107,7 +107,7 @@ def _run(trained: Trained, rows: list[np.ndarray], leaves: int) -> list[np.ndarr
             keep=False,
         )
     require_finite(episode.outputs, leaves)
-    read = task.outputs.read(episode.outputs).numpy()
+    read = task.outputs.read(episode.outputs).float().numpy()
     return [symbols[:count] for symbols, count in zip(read, asked, strict=True)]
 
 

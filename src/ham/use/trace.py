@@ -218,7 +218,7 @@ def _run(trained: Trained, questions: list, encoded: list[np.ndarray], leaves: i
     asked = torch.tensor([len(counted) for _, counted in targets]) * model.every
     lengths = torch.tensor([len(rows) for rows in encoded])
     batch, timesteps = len(questions), int(asked.max())
-    inputs = torch.zeros(batch, max(len(rows) for rows in encoded), task.features)
+    inputs = torch.zeros(batch, max(len(rows) for rows in encoded), task.features, dtype=torch.float32)
     for row, rows in zip(inputs, encoded, strict=True):
         row[: len(rows)] = torch.from_numpy(rows)
 
