@@ -74,7 +74,7 @@ def untrained() -> list[Trained]:
             hidden=(20, 32)[number % 2],
             depth=1 if name == "reverse" else 2,
             every=2 if name == "add" else 1,
-            join=("rectified", "normalised", "highway", "switch")[number % 4],
+            join=("rectified", "normalised", "highway")[number % 3],
             top=1.5 if number % 2 else 0.0,
             grid=64 if name in ("merge", "stack") else 0,
             cell_bound=0.0 if task.online else (0.0, 0.1)[number % 2],

@@ -151,7 +151,7 @@ def changed(path, value):
         ("practice", [], "practice should be an object, got []"),
         ("practice.varied", "much", "practice: varied must be float, got 'much'"),
         ("objective.discount", 1.5, "discount must lie in 0"),
-        ("model.join", "glue", "join must be one of rectified, normalised, highway, switch, got 'glue'"),
+        ("model.join", "glue", "join must be one of rectified, normalised, highway, got 'glue'"),
         ("model.top", 0.5, "top must be 0 or at least 1, got 0.5"),
         ("model.grid", 48, "grid must be 0 or a power of two up to 1,048,576, got 48"),
         ("model.cell_bound", -1.0, "cell_bound must be finite and not negative, got -1.0"),

@@ -12,7 +12,6 @@ import ham
 from ham.core.errors import InputError
 from ham.core.tree import path_to
 from ham.models import HAM, forced
-from ham.models.transformations import HighwayJoin, SwitchJoin
 
 
 @pytest.fixture
@@ -283,23 +282,6 @@ def test_training_samples_and_evaluation_does_not(engine):
     assert len(memory.train().attend(state, query, greedy=True).leaf.unique()) == 1
 
 
-def test_a_switch_copies_one_child_exactly_with_the_gradient_of_a_blend():
-    inputs = torch.tensor([[0.1, 0.2, 0.7, 0.9]])
-    sides, blended = torch.tensor([0.3, -2.0]), {}
-    for form in (HighwayJoin, SwitchJoin):
-        join = form(4, 2, hidden=3, depth=1)
-        for network, bias in ((join.gate, torch.tensor([-200.0, -200.0])), (join.side, sides)):
-            torch.nn.init.zeros_(network[0].weight)
-            network[0].bias.data = bias.clone()
-        joined = join(inputs)
-        joined.sum().backward()
-        blended[form] = joined.detach(), join.side[0].bias.grad
-    share = torch.sigmoid(sides)
-    assert torch.allclose(blended[HighwayJoin][0], share * inputs[:, :2] + (1 - share) * inputs[:, 2:])
-    assert blended[SwitchJoin][0].tolist() == [[inputs[0, 0].item(), inputs[0, 3].item()]]
-    assert torch.equal(blended[SwitchJoin][1], blended[HighwayJoin][1])
-
-
 def test_a_leaf_and_uniforms_are_one_too_many(engine):
     memory = HAM(3, 5, 4)
     state = memory.init(torch.rand(2, 4, 3))
@@ -333,7 +315,7 @@ def test_values_and_queries_of_other_widths_are_refused_by_a_memory_that_was_use
             access(wider.empty(2, 4), torch.rand(2, 4))
 
 
-@pytest.mark.parametrize("join", ["highway", "switch"])
+@pytest.mark.parametrize("join", ["rectified", "highway"])
 def test_networks_are_known_by_their_names_and_not_by_when_they_came(engine, join):
     torch.manual_seed(0)
     memory = HAM(3, 5, 4, join=join)
@@ -345,7 +327,7 @@ def test_networks_are_known_by_their_names_and_not_by_when_they_came(engine, joi
         return read.turn_logits, memory.update(state, read, query).tree
 
     before = accessed()
-    for module in (memory.write, memory.join):
+    for module in (memory.write, *([memory.join] if join == "highway" else [])):
         for name in ("gate", "candidate"):
             part = getattr(module, name)
             delattr(module, name)

@@ -405,7 +405,7 @@ def test_single_accesses_match_float64(data):
 
 
 @pytest.mark.parametrize(
-    "settings", [{}, {"depth": 1}, {"join": "normalised"}, {"join": "highway", "grid": 4}, {"join": "switch"}]
+    "settings", [{}, {"depth": 1}, {"join": "normalised"}, {"join": "highway", "grid": 4}]
 )
 @pytest.mark.parametrize("few", [1, 5, 8])
 def test_accesses_of_a_few_examples_are_the_same_bits_as_among_many(settings, few):

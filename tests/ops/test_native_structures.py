@@ -64,7 +64,7 @@ def test_a_field_that_does_not_exist_cannot_be_set():
 
 
 @pytest.mark.parametrize("depth", [1, 2])
-@pytest.mark.parametrize("join", ["rectified", "highway", "switch"])
+@pytest.mark.parametrize("join", ["rectified", "highway"])
 @pytest.mark.parametrize("kind", [LSTMHAM, RawHAM])
 def test_the_engine_calls_parameters_as_the_modules_do(kind, join, depth):
     model = kind(3, 2, size=5, hidden=4, depth=depth, join=join)

@@ -71,7 +71,6 @@ def compiled():
     parts = {
         "the paper's": {},
         "highway": {"join": "highway"},
-        "switch": {"join": "switch"},
         "own": {"search": nn.Sequential(nn.Linear(SIZE + QUERY, 5), nn.Tanh(), nn.Linear(5, 1))},
     }
     for name, given in parts.items():

@@ -100,7 +100,7 @@ def test_subtrees_of_every_height_are_full_and_almost_full(name):
     assert max(free) > 48
 
 
-@pytest.mark.parametrize("join", ["rectified", "normalised", "highway", "switch"])
+@pytest.mark.parametrize("join", ["rectified", "normalised", "highway"])
 @pytest.mark.parametrize("name", STRUCTURES)
 @pytest.mark.parametrize("side", [LEFT, RIGHT])
 def test_both_engines_build_and_train_the_same_memory(name, join, side):

@@ -53,8 +53,7 @@ class Architecture:
     every: int = 1
     """Memory accesses per output symbol (η); a task may fix it."""
     join: JoinForm = "rectified"
-    """JOIN as the paper has it; divided by its root mean square; one that copies up what it does not change (highway);
-    or one that also never blends what it copies (switch)."""
+    """JOIN as the paper has it; divided by its root mean square; or one that copies up what it does not change."""
     top: float = 0.0
     """Ceiling of what EMBED and a rectified JOIN give, at least 1; 0 is none."""
     grid: int = 0

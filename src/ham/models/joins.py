@@ -16,10 +16,8 @@ JOINS = {
     "rectified": "ham.models.transformations:RectifiedJoin",
     "normalised": "ham.models.transformations:NormalisedJoin",
     "highway": "ham.models.transformations:HighwayJoin",
-    "switch": "ham.models.transformations:SwitchJoin",
 }
-"""`module:Class`: the paper's, one divided by its root mean square, one that copies up what it does not change, and
-one that copies from one child or the other without blending them."""
+"""`module:Class`: the paper's, one divided by its root mean square, one that copies up what it does not change."""
 
 if TYPE_CHECKING:
     JoinForm = str

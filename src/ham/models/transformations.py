@@ -108,27 +108,9 @@ class HighwayJoin(Join):
 
     def forward(self, inputs: Float[Tensor, "*batch inputs"]) -> Float[Tensor, "*batch outputs"]:
         left, right = inputs.chunk(2, -1)
-        t, s = torch.sigmoid(self.gate(inputs)), self.chosen(torch.sigmoid(self.side(inputs)))
+        t, s = torch.sigmoid(self.gate(inputs)), torch.sigmoid(self.side(inputs))
         joined = t * torch.sigmoid(self.candidate(inputs)) + (1 - t) * (s * left + (1 - s) * right)
         return on_grid(joined, self.grid)
-
-    def chosen(self, side: Float[Tensor, "*batch outputs"]) -> Float[Tensor, "*batch outputs"]:
-        """The left child's share of what is copied."""
-        return side
-
-
-@known_as("switch join")
-class SwitchJoin(HighwayJoin):
-    """A highway JOIN whose S is 0 or 1: each value is copied from one child, exactly, and never blended.
-
-    What is compared, such as priorities, then comes up through any number of levels as it was. The gradient of S is
-    that of the blend.
-    """
-
-    form = "switch"
-
-    def chosen(self, side: Float[Tensor, "*batch outputs"]) -> Float[Tensor, "*batch outputs"]:
-        return on_grid(side, 1)
 
 
 @known_as("write")

@@ -108,7 +108,7 @@ const Network = (() => {
   function join(model, left, right) {
     const { join, top, grid } = model.bounds;
     const both = joined(left, right);
-    if (join === "highway" || join === "switch") return onGrid(grid, highway(model, left, right, both));
+    if (join === "highway") return onGrid(grid, highway(model, left, right, both));
     const made = relu(mlp(model.join, both));
     if (join === "rectified") return onGrid(grid, below(top, made));
     if (join !== "normalised") throw new Error(`the page does not know a ${join} JOIN`);
@@ -116,14 +116,13 @@ const Network = (() => {
     return onGrid(grid, made.map((v) => v / scale));
   }
 
-  // Copies up what it does not change; with switches from one child or from the other.
+  // Copies up what it does not change.
   function highway(model, left, right, both) {
     const candidate = mlp(model.joinCandidate, both);
     const gate = mlp(model.joinGate, both);
     const side = mlp(model.joinSide, both);
     return candidate.map((made, i) => {
-      const [t, share] = [sigmoid(gate[i]), sigmoid(side[i])];
-      const s = model.bounds.join === "switch" ? Number(share > 0.5) : share;
+      const [t, s] = [sigmoid(gate[i]), sigmoid(side[i])];
       return t * sigmoid(made) + (1 - t) * (s * left[i] + (1 - s) * right[i]);
     });
   }

@@ -21,7 +21,7 @@ SCRIPTS = ("network.js", "tasks.js", "tree.js", "race.js", "app.js")
 KNOWN = ("sort", "reverse", "search", "merge", "add", "sort4", "stack", "queue", "priority_queue")
 """Tasks that the page can read, solve and draw; tasks.js defines them."""
 CONTROLLERS = ("lstm", "gru", "feed-forward")
-JOINS = ("rectified", "normalised", "highway", "switch")
+JOINS = ("rectified", "normalised", "highway")
 """Controllers, and forms of JOIN, that network.js can run."""
 MOST_ROWS = 1024
 """The longest input that the page takes; as in tasks.js."""

@@ -7,7 +7,7 @@
 
 extern "C" {
 
-enum HamJoin : int64_t { kRectified = 0, kNormalised = 1, kHighway = 2, kSwitch = 3 };
+enum HamJoin : int64_t { kRectified = 0, kNormalised = 1, kHighway = 2 };
 
 // Tensors are contiguous, row-major, float32 unless said otherwise; example first.
 struct HamEpisode {

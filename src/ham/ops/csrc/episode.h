@@ -40,7 +40,7 @@ struct Episode {
       : a(e),
         model({e.leaves, levels_of(e.leaves), e.has_lstm ? e.bits : 0, e.width, e.query,
                e.depth == 2 ? e.hidden : 0, e.outputs, e.depth, e.has_lstm != 0},
-              {e.join == kNormalised, e.join == kHighway || e.join == kSwitch, e.join == kSwitch, e.top, e.grid, e.cell_bound}),
+              {e.join == kNormalised, e.join == kHighway, e.top, e.grid, e.cell_bound}),
         chunks(chunks_of<EpisodeChunk>(e.batch, e.durations)) {
     model.add_networks();
     model.pull = e.pull;

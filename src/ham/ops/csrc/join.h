@@ -1,5 +1,4 @@
-// JOIN in its forms: rectified, normalised by its root mean square, a highway or one with switches; and the pull on
-// what it makes.
+// JOIN in its forms: rectified, normalised by its root mean square, or a highway; and the pull on what it makes.
 #pragma once
 
 #include "model.h"
@@ -38,8 +37,8 @@ HAM_INLINE void highway_forward(const Model& model, float* joined, float* made, 
     store(made + i, h);
     store(made + width + i, t);
     store(made + 2 * width + i, s);
-    Vec kept = carried(model.bounds, s, load(pair + i), load(pair + width + i));
-    store(joined + i, on_grid(model.bounds, multiply_add(t, h, (1.f - t) * kept)));
+    Vec carried = multiply_add(s, load(pair + i), (1.f - s) * load(pair + width + i));
+    store(joined + i, on_grid(model.bounds, multiply_add(t, h, (1.f - t) * carried)));
   });
 }
 
@@ -51,10 +50,9 @@ HAM_INLINE void highway_backward(const Model& model, float* d_pair, float* d_mad
   each_vector(model.shape.width, [&](int64_t i) {
     Vec g = load(gradient + i), h = load(made + i), t = load(made + width + i);
     Vec s = load(made + 2 * width + i), left = load(pair + i), right = load(pair + width + i);
-    Vec kept = carried(model.bounds, s, left, right);
+    Vec carried = multiply_add(s, left, (1.f - s) * right);
     store(d_made + i, g * t * h * (1.f - h));
-    store(d_made + width + i, g * (h - kept) * t * (1.f - t));
-    // A switch has the gradient of the blend that it stands for: its own is zero.
+    store(d_made + width + i, g * (h - carried) * t * (1.f - t));
     store(d_made + 2 * width + i, g * (1.f - t) * (left - right) * s * (1.f - s));
   });
   const float* d_first = d_made;
@@ -70,8 +68,7 @@ HAM_INLINE void highway_backward(const Model& model, float* d_pair, float* d_mad
   else
     backward<Finish::none>(model.join_first, d_pair, d_first);
   each_vector(model.shape.width, [&](int64_t i) {
-    Vec kept = (1.f - load(made + width + i)) * load(gradient + i);
-    Vec s = left_share(model.bounds, load(made + 2 * width + i));
+    Vec kept = (1.f - load(made + width + i)) * load(gradient + i), s = load(made + 2 * width + i);
     store(d_pair + i, multiply_add(kept, s, load(d_pair + i)));
     store(d_pair + width + i, multiply_add(kept, 1.f - s, load(d_pair + width + i)));
   });

@@ -114,7 +114,7 @@ inline int64_t attend(const Model& model, const Scratch& scratch, const float* t
   return node;
 }
 
-// A highway JOIN, or one with switches.
+// A highway JOIN.
 inline void join_highway(const Model& model, const Scratch& scratch, const float* pair) {
   int64_t width = model.shape.width;
   std::memcpy(scratch.pair, pair, sizeof(float) * 2 * width);
@@ -128,8 +128,8 @@ inline void join_highway(const Model& model, const Scratch& scratch, const float
   for (int64_t f = 0; f < width; f += kWidth) {
     Vec h = sigmoid(load(scratch.mix + f)), t = sigmoid(load(scratch.mix + width + f));
     Vec s = sigmoid(load(scratch.mix + 2 * width + f));
-    Vec kept = carried(model.bounds, s, load(scratch.pair + f), load(scratch.pair + width + f));
-    store(scratch.joined + f, on_grid(model.bounds, multiply_add(t, h, (1.f - t) * kept)));
+    Vec carried = multiply_add(s, load(scratch.pair + f), (1.f - s) * load(scratch.pair + width + f));
+    store(scratch.joined + f, on_grid(model.bounds, multiply_add(t, h, (1.f - t) * carried)));
   }
 }
 

@@ -95,7 +95,7 @@ class Step {
   explicit Step(const Access& access)
       : a(access),
         model({a.leaves, a.levels(), 0, a.width, a.query, a.depth == 2 ? a.hidden : 0, 0, a.depth, false},
-              {a.join == kNormalised, a.join == kHighway || a.join == kSwitch, a.join == kSwitch, a.top, a.grid, 0.f}) {
+              {a.join == kNormalised, a.join == kHighway, a.top, a.grid, 0.f}) {
     if (a.kind == Kind::attend) {
       model.add_search();
     } else {

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from ham.core.errors import InputError
 from ham.core.tree import depth_of
-from ham.ops.native.layout import COPYING, JOINS
+from ham.ops.native.layout import JOINS
 from ham.ops.native.library import when_loaded
 
 LANES = 16
@@ -41,7 +41,7 @@ def update(
     grid: int = 0,
 ) -> Tensor:
     """One write and the joins above it, in place, as `reference.update`; all but the networks is as in `HAM`."""
-    highway = join in COPYING
+    highway = join == "highway"
     try:
         packed = torch.ops.ham.pack.default(networks, False, highway)
         hidden = hidden_width(networks, 10 if highway else 6)
@@ -94,7 +94,7 @@ def register() -> None:
 
     @torch.library.register_fake("ham::update_forward")
     def _(tree, leaf, query, active, weights, transposed, hidden, join, top, grid, taped):
-        highway = JOINS[join] in COPYING
+        highway = JOINS[join] == "highway"
         inputs, width = tree.shape[2] + query.shape[1], tree.shape[2]
         joins = 3 if highway else 1
         made = joins if highway or grid or JOINS[join] == "normalised" else 0

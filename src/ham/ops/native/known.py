@@ -84,7 +84,7 @@ def _facts(modules: tuple[nn.Module, ...], tensors: list[Tensor], query: int, fo
         join=JOINS.index(join.form) if updates else 0,
         top=float(join.top) if updates else 0.0,
         grid=float(join.grid) if updates else 0.0,
-        highway=form_of(join) in ("highway join", "switch join"),
+        highway=form_of(join) == "highway join",
         query=query,
         alive=tuple(ref(module, forget) for module in modules),
     )

@@ -12,10 +12,8 @@ from ham.core.numbers import is_finite
 from ham.ops.native.calls import expected_parameters, in_order, matrix
 from ham.ops.native.checks import Shapes, check_parameters
 
-JOINS = ("rectified", "normalised", "highway", "switch")
+JOINS = ("rectified", "normalised", "highway")
 """In the order of HamJoin."""
-COPYING = ("highway", "switch")
-"""Those with three networks instead of one."""
 
 
 class Sizes(NamedTuple):
@@ -29,7 +27,7 @@ class Sizes(NamedTuple):
     depth: int
     has_lstm: bool
     highway: bool = False
-    """Whether JOIN is a highway one, with or without switches."""
+    """Whether JOIN is a highway one, which has three networks instead of one."""
 
     @classmethod
     def of(cls, parameters: Mapping[str, Tensor]) -> Sizes:
@@ -65,7 +63,7 @@ class Sizes(NamedTuple):
 def check_bounds(highway: bool, join: str, top: float, grid: int, cell_bound: float) -> None:
     if join not in JOINS:
         raise InputError(f"join must be one of {', '.join(JOINS)}, got {join!r}")
-    if highway != (join in COPYING):
+    if highway != (join == "highway"):
         raise InputError(
             f"the parameters are {'' if highway else 'not '}a highway JOIN's, but join is {join!r}"
         )

@@ -16,7 +16,7 @@ from ham.ops.native.training import SequenceSizes
 
 AN_MLP = ("mlp",)
 RECTIFIED = ("rectified mlp",)
-JOIN = ("rectified join", "normalised join", "highway join", "switch join")
+JOIN = ("rectified join", "normalised join", "highway join")
 WRITE = ("write",)
 
 
