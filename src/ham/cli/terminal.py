@@ -14,6 +14,8 @@ from rich.text import Text
 from ham.core.text import visible
 
 WIDTH = 80
+LEAST_WIDTH = 40
+"""Narrower tables would show nothing of what is in them."""
 
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[str]], right: Sequence[str] = ()) -> None:
@@ -21,6 +23,8 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[str]], right: Sequence
     console = Console(highlight=False)
     if not (console.width and (console.is_terminal or "COLUMNS" in os.environ)):
         console = Console(highlight=False, width=10_000)
+    elif console.width < LEAST_WIDTH:
+        console = Console(highlight=False, width=LEAST_WIDTH)
     grid = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False, collapse_padding=True)
     for column in columns:
         grid.add_column(column, justify="right" if column in right else "left", overflow="fold")

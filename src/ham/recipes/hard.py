@@ -111,9 +111,10 @@ def _ordered(task: str, runs: int) -> Run:
 def add() -> Run:
     """With the paper's questions alone, where each digit lies is learned by heart for each length; hence `varied`.
 
-    Three phases. The usual −αH masters short sums, or the run begins anew; on longer ones it unlearns them. α/H, from
-    there, opens what is sure and wrong, on each tree anew, and in tall ones only a rule gets on. The end is for any
-    first state and for carries.
+    Three phases. The usual −αH masters short sums, or the run begins anew unless it still gets on. It learns one length
+    after the other, and of seven the last may never come, so that it hands over when that is left (`handover`). α/H,
+    from there, opens what is sure and wrong, on each tree anew, and in tall ones only a rule gets on. The end is for
+    any first state and for carries.
     """
     pace = Phase(
         learning_rate=3.2e-3,
@@ -128,7 +129,9 @@ def add() -> Run:
         practice=Options(varied=0.6),
         data=Data(runs=4, start=8, threshold=0.002),
         objective=replace(_PEERS, discount=0.5, pull=1.2e-4),
-        schedule=Schedule(epochs=200, finish=38, opening=16, patience=20, restart=True, trial=12),
+        schedule=Schedule(
+            epochs=200, finish=38, opening=16, handover=0.16, patience=0, restart=True, trial=12, grace=0.33
+        ),
         opening=replace(pace, exploration=0.028, exploration_decay=0.92, exploration_term="negative"),
         main=replace(pace, tall=0.3),
         end=replace(_ANY_LENGTH, learning_rate=2.5e-3, learning_rate_decay=0.94, hard=0.3),

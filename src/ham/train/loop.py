@@ -272,7 +272,10 @@ def _advance(state: State, plain: Score) -> None:
     progress.epoch += 1
     progress.batch, progress.sums, progress.parts = 0, [0.0] * 4, [0.0] * len(PARTS)
     if progress.phase == "opening":
-        settled = state.curriculum.longest > schedule.opening
+        last = state.curriculum.stages[progress.stage] == schedule.opening
+        settled = state.curriculum.longest > schedule.opening or (
+            last and plain.error < 100 * schedule.handover
+        )
         if settled:
             state.curriculum = state.curriculum.back_to(schedule.opening)
     else:
