@@ -54,7 +54,7 @@ def test_every_table_fits_the_screen(name, printed, monkeypatch):
 def test_a_terminal_of_no_columns_shows_it_all_the_same(printed, monkeypatch):
     for width in ("0", "1", "12"):
         monkeypatch.setenv("COLUMNS", width)
-        assert "priority" in printed("tasks")
+        assert "reverse" in printed("tasks")
 
 
 def test_only_one_form_at_a_time(capsys):

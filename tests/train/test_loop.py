@@ -457,3 +457,45 @@ def test_one_wrong_example_is_luck_in_an_end_phase(tmp_path, monkeypatch, practi
     folder = begin(tmp_path / "run", run)
     epochs = [event for event in train(run, folder) if isinstance(event, Epoch)]
     assert [epoch.epoch for epoch in epochs if epoch.best][-1] == 1 + kept
+
+
+@pytest.fixture
+def with_errors(tmp_path, monkeypatch):
+    """The epochs of a run whose validation errors, in percent, are these."""
+
+    def epochs_of(run, errors):
+        left = iter(errors)
+
+        def validate(state):
+            score = Score(100, next(left), 100, 0, 1.0)
+            return score, score
+
+        monkeypatch.setattr(loop, "_validate", validate)
+        training = train(run, begin(tmp_path / "run", run))
+        return [(epoch.phase, epoch.longest) for epoch in training if isinstance(epoch, Epoch)]
+
+    return epochs_of
+
+
+def test_without_patience_the_main_phase_ends_when_its_last_stage_is_mastered(with_errors):
+    run = changed(RUN, {"schedule.epochs": 9, "schedule.patience": 0, "data.threshold": 0.1})
+    epochs = with_errors(run, [5, 50, 40, 40, 5, 50])
+    assert epochs == [("main", 2), *[("main", 4)] * 4, ("finish", 4)]
+
+
+def test_an_opening_may_hand_over_before_its_inputs_are_mastered(with_errors):
+    changes = {"schedule.epochs": 7, "schedule.opening": 4, "schedule.handover": 0.3, "data.threshold": 0.1}
+    run = changed(RUN, {**changes, "data.leaves": 8})
+    epochs = with_errors(run, [20, 5, 50, 20, 5, 50, 50])
+    opening = [("opening", 2), ("opening", 2), ("opening", 4), ("opening", 4)]
+    assert epochs == [*opening, ("main", 4), ("main", 8), ("finish", 8)]
+
+
+@pytest.mark.parametrize("grace", [0.0, 0.3])
+def test_a_start_that_gets_on_is_waited_for(with_errors, grace):
+    changes = {"schedule.epochs": 9, "schedule.trial": 2, "schedule.grace": grace, "data.threshold": 0.01}
+    run = changed(RUN, {**changes, "data.leaves": 8})
+    epochs = with_errors(run, [80, 50, 30, 20, 0, 40, 38, 0, 40])
+    # With grace the first start is given up on the second stage, when 40 has become 38; without, after two epochs.
+    stages = [2, 2, 2, 2, 2, 4, 4, 2, 4] if grace else [2, 2, 2, 2, 2, 4, 4, 4, 8]
+    assert [longest for _, longest in epochs] == stages

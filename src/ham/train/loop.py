@@ -308,14 +308,12 @@ def _failed_its_trial(state: State) -> bool:
 
 
 def _gets_on(state: State) -> bool:
-    """Whether the error on this stage falls fast enough to be waited for."""
-    schedule, began = state.run.schedule, state.progress.phase_began
-    errors = [
-        record["error"] for record in state.records[began:] if record["longest"] == state.curriculum.longest
-    ]
-    if not schedule.grace or not errors:
-        return False
-    return errors[-1] <= (1 - schedule.grace) * errors[max(len(errors) - 1 - schedule.trial // 2, 0)]
+    """Whether a start whose time is over is waited for: its error on this stage falls, or it has just begun."""
+    schedule, longest = state.run.schedule, state.curriculum.longest
+    records = state.records[state.progress.phase_began :]
+    errors = [record["error"] for record in records if record["longest"] == longest]
+    before = len(errors) - 1 - schedule.trial // 2
+    return bool(schedule.grace) and (before < 0 or errors[-1] <= (1 - schedule.grace) * errors[before])
 
 
 __all__ = ["Diverged", "Epoch", "Step", "train"]
