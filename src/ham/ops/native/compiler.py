@@ -133,9 +133,8 @@ def version_of(compiler: str) -> str:
 def cache_folder() -> Path:
     if folder := os.environ.get("HAM_CACHE"):
         return Path(folder).absolute()
-    if os.path.isabs(
-        folder := os.environ.get("XDG_CACHE_HOME", "")
-    ):  # others are not to be obeyed, it is agreed
+    # A relative one is to be ignored, says the XDG specification; it would be the current folder's.
+    if os.path.isabs(folder := os.environ.get("XDG_CACHE_HOME", "")):
         return Path(folder) / "ham"
     try:
         return Path.home() / ".cache" / "ham"

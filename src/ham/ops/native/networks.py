@@ -80,11 +80,9 @@ def tensors_of(*modules: nn.Module) -> list[Tensor]:
 
 def _networks_in(module: Any) -> list[Any]:
     """An MLP itself, or those that WRITE and a highway JOIN are made of: candidate, gate, side."""
-    return (
-        [module]
-        if isinstance(module, nn.Sequential)
-        else [getattr(module, name) for name in sorted(module._modules)]
-    )
+    if isinstance(module, nn.Sequential):
+        return [module]
+    return [getattr(module, name) for name in sorted(module._modules)]
 
 
 def why_not_layers(module: nn.Module) -> str:
