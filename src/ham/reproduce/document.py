@@ -98,7 +98,7 @@ def _seeds(pairs: Sequence[tuple[str, str]]) -> list[str]:
         f"{recipes.get('add').schedule.epochs}, with those",
         "of starts that it gave up; DHAM, whose batches cost Θ(n) times as much, at most",
         f"{most:,} batches in all, or, where it learns with sampled turns, as HAM. All settle by the same rule: after",
-        "`patience` epochs on the last tree without a lower validation error; Add's once that tree is mastered. HAM and",
+        "`patience` epochs on the last tree without a lower validation error; Add once that tree is mastered. HAM and",
         "DHAM then have an end phase with a lower learning rate and without exploration. HAM to the paper's letter",
         "(`-paper`) always has 100 epochs of 1,000 batches of 50, and no end phase. Minutes are by the clock, of one",
         "thread; some runs shared their core.",
