@@ -38,8 +38,6 @@ class Schedule:
     opening: int = 0
     """Rows of the longest inputs of the opening phase: once they are mastered, the main phase begins, with inputs as
     long; 0 has none."""
-    handover: float = 0.0
-    """The error on those inputs below which the opening ends already; 0: when they are mastered."""
     patience: int = 10
     """The main phase ends after so many epochs on the last stage without a lower validation error; 0: as soon as that
     stage is mastered, as every other ends."""
@@ -49,14 +47,11 @@ class Schedule:
     trial: int = 0
     """Epochs for each stage of the curriculum but the last, within the first phase: a run that has not mastered as
     many in time begins anew with other weights, as often as its epochs allow; 0 never does."""
-    grace: float = 0.0
-    """Such a run goes on after all, as long as its error falls by this share in half of that time; 0: it does not."""
 
     def __post_init__(self) -> None:
         require_types(self)
         require_in_range(self, "epochs")
         require(self.patience >= 0, f"patience must not be negative, got {self.patience}")
-        require_shares(self, "handover", "grace")
         require(self.trial >= 0, f"trial must not be negative, got {self.trial}")
         require(self.main >= 0, f"main must not be negative, got {self.main}")
         require(self.opening >= 0, f"opening must not be negative, got {self.opening}")
