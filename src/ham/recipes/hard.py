@@ -111,9 +111,10 @@ def _ordered(task: str, runs: int) -> Run:
 def add() -> Run:
     """With the paper's questions alone, where each digit lies is learned by heart for each length; hence `varied`.
 
-    Three phases. The usual −αH masters sums of three digits, or the run begins anew; on longer ones it learns one length
-    after the other by heart. α/H, from there, opens what is sure and wrong, on each tree anew. In tall trees only a rule
-    gets on, and no longer sums come before it is found (`harder`). The end is for any first state and for carries.
+    Three phases. The usual −αH masters sums of three digits, or the run begins anew; of longer ones it learns one
+    length after the other by heart. α/H, from there, opens what is sure and wrong, on each tree anew. In tall trees
+    only a rule gets on, and no longer sums come before it is found (`harder`). The end is for any first state and for
+    carries.
     """
     pace = Phase(
         learning_rate=3.2e-3,
