@@ -61,6 +61,16 @@ def test_runs_are_trained_measured_and_not_trained_twice(small, tmp_path):
     assert {path: RunFolder(path).metrics() for path in before} == before
 
 
+def test_tables_of_other_tasks_stay(small, tmp_path):
+    path = tmp_path / "page.md"
+    path.write_text("# Old\n\n## sort\n\nSeeds 0.\n\n| a |\n\n## reverse\n\nStale.\n")
+    ablation.main(["reverse", "--seeds", "0", "--out", str(tmp_path / "runs"), "--document", str(path)])
+    page = path.read_text()
+    assert page.startswith("# What each technique is worth\n")
+    assert "\n\n## sort\n\nSeeds 0.\n\n| a |\n\n## reverse\n\nSeeds 0; epochs" in page
+    assert "Stale" not in page
+
+
 def test_another_task_is_refused_with_those_there_are(tmp_path):
     with pytest.raises(
         InputError, match="no recipe with hard attention is named 'sorting'; there are reverse"

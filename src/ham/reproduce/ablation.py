@@ -2,15 +2,16 @@
 
     python -m ham.reproduce.ablation stack reverse --seeds 0 1 2 --workers 2 --document docs/ablations.md
 
-Runs go on where they stood, and runs that have ended are only measured: the same command with more seeds or tasks adds
-them to the page. `--batches` makes epochs shorter in all lines alike, the whole recipe's included; a start is then
-given as many more of them to get on.
+Runs go on where they stood, and runs that have ended are only measured: the same command with more seeds adds them to
+the page. What the page has of other tasks stays. `--batches` makes epochs shorter in all lines alike, the whole
+recipe's included; a start is then given as many more of them to get on.
 """
 
 from __future__ import annotations
 
 import argparse
 import math
+import re
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
@@ -20,7 +21,7 @@ from typing import Any
 from ham import recipes
 from ham.config import NOWHERE, UNBOUNDED, Run, changed
 from ham.core.errors import InputError
-from ham.core.files import write_whole
+from ham.core.files import read_text, write_whole
 from ham.core.seeds import Purpose, generator
 from ham.reproduce.retrain import Job, train_all
 from ham.runs import RunFolder, Trained, load
@@ -109,10 +110,10 @@ def validation(trained: Trained, whole: Run) -> float:
     ).error
 
 
-def page(found: Sequence[dict[str, Any]]) -> str:
-    """A table for each task, of what was measured of its lines."""
+def page(found: Sequence[dict[str, Any]], before: str = "") -> str:
+    """A table for each task, of what was measured of its lines; those of other tasks are as they were `before`."""
     asked = " and ".join(f"{asked:,} at {leaves:,} leaves" for leaves, asked in ASKED.items())
-    lines = [
+    intro = [
         "# What each technique is worth",
         "",
         "Each recipe is trained without one of its techniques, from the same seeds. Of every seed: the validation",
@@ -121,27 +122,31 @@ def page(found: Sequence[dict[str, Any]]) -> str:
         f"{asked}. Written by",
         "`python -m ham.reproduce.ablation TASK... --document docs/ablations.md`.",
     ]
+    parts = dict(re.findall(r"^(## .+)\n([^#]*)", before, re.MULTILINE))
     for task in dict.fromkeys(each["task"] for each in found):
-        of_task = [each for each in found if each["task"] == task]
-        seeds, batches = sorted({each["seed"] for each in of_task}), of_task[0]["batches"]
-        usual = recipes.get(task).data.batches
-        lines += [
-            "",
-            f"## {task}",
-            "",
-            f"Seeds {', '.join(map(str, seeds))}; epochs of {batches:,} batches"
-            + (f", where the recipe has {usual:,}." if batches != usual else "."),
-            "",
-            f"| without | validation, % | {' | '.join(f'wrong at {leaves:,}' for leaves in ASKED)} | minutes |",
-            f"|---|---|{'---|' * len(ASKED)}---|",
-        ]
-        for without in dict.fromkeys(each["without"] for each in of_task):
-            of_line = [each for each in of_task if each["without"] == without]
-            cells = [", ".join(f"{each['validation']:.2f}" for each in of_line)]
-            cells += [", ".join(str(each["wrong"][leaves]) for each in of_line) for leaves in ASKED]
-            minutes = sum(each["seconds"] for each in of_line) / 60 / len(of_line)
-            lines.append(f"| {without} | {' | '.join(cells)} | {minutes:.1f} |")
-    return "\n".join([*lines, ""])
+        parts[f"## {task}"] = "\n" + _table([each for each in found if each["task"] == task])
+    text = "\n".join([*intro, ""])
+    return text + "".join(f"\n{title}\n{part.rstrip()}\n" for title, part in parts.items())
+
+
+def _table(of_task: Sequence[dict[str, Any]]) -> str:
+    """A line for each technique, with every seed's figures."""
+    seeds, batches = sorted({each["seed"] for each in of_task}), of_task[0]["batches"]
+    usual = recipes.get(of_task[0]["task"]).data.batches
+    lines = [
+        f"Seeds {', '.join(map(str, seeds))}; epochs of {batches:,} batches"
+        + (f", where the recipe has {usual:,}." if batches != usual else "."),
+        "",
+        f"| without | validation, % | {' | '.join(f'wrong at {leaves:,}' for leaves in ASKED)} | minutes |",
+        f"|---|---|{'---|' * len(ASKED)}---|",
+    ]
+    for without in dict.fromkeys(each["without"] for each in of_task):
+        of_line = [each for each in of_task if each["without"] == without]
+        cells = [", ".join(f"{each['validation']:.2f}" for each in of_line)]
+        cells += [", ".join(str(each["wrong"][leaves]) for each in of_line) for leaves in ASKED]
+        minutes = sum(each["seconds"] for each in of_line) / 60 / len(of_line)
+        lines.append(f"| {without} | {' | '.join(cells)} | {minutes:.1f} |")
+    return "\n".join(lines)
 
 
 def main(words: Sequence[str]) -> int:
@@ -162,7 +167,8 @@ def main(words: Sequence[str]) -> int:
             f"{number} of {len(left)}: {job.name}, seed {job.run.seed}, {seconds / 60:.1f} min",
             file=sys.stderr,
         )
-    text = page([measured(job) for job in todo])
+    before = read_text(asked.document) if asked.document and asked.document.exists() else ""
+    text = page([measured(job) for job in todo], before)
     if asked.document:
         write_whole(asked.document, text.encode())
     else:
