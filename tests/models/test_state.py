@@ -5,6 +5,7 @@ import torch
 
 import ham
 from ham.core.errors import InputError
+from ham.models.memory import State
 
 
 @pytest.fixture
@@ -52,3 +53,8 @@ def test_a_spent_state_is_refused(memory):
         state.detach()
     with pytest.raises(InputError, match="already updated"):
         state.replaced(torch.ones(2, dtype=torch.bool), memory.empty(2, 4))
+
+
+def test_a_tree_with_an_odd_number_of_rows_is_refused(engine, unchecked, memory):
+    with pytest.raises(InputError, match="even number of rows"):
+        memory.attend(State(torch.rand(2, 9, 5)), torch.rand(2, 4))

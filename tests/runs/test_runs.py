@@ -232,6 +232,8 @@ def test_a_spoilt_config_is_refused_in_one_line(folder):
 def test_what_cannot_be_found_is_said(tmp_path):
     with pytest.raises(InputError, match="nowhere is neither a run's folder, nor a checkpoint"):
         runs.find("nowhere")
+    with pytest.raises(InputError, match="name is empty"):
+        runs.find("")
     with pytest.raises(InputError, match="holds no checkpoint"):
         runs.find(tmp_path)
 

@@ -84,3 +84,16 @@ def test_files_that_hold_no_whole_task(tmp_path):
 def test_two_tasks_of_one_name():
     with pytest.raises(InputError, match="two tasks are named 'reverse'"):
         tasks.register(type("Another", (type(tasks.get("reverse")),), {}))
+
+
+TRUE_IS_NO_NUMBER = [
+    ("reverse", [1, True], "item 2 .* got True"),
+    ("sort", [[True, 1]], "key 1 .* got True"),
+    ("merge", [[[True, 1]], [[0.5, 2]]], "between 0 and 1, got True"),
+]
+
+
+@pytest.mark.parametrize(("name", "question", "message"), TRUE_IS_NO_NUMBER)
+def test_true_is_no_number(name, question, message):
+    with pytest.raises(InputError, match=message):
+        tasks.get(name).encode(question)

@@ -28,7 +28,7 @@ def chosen(what: str, model: str | None = None, task: str | None = None) -> Trai
     own = tasks.get(what)
     if model is None and own.name not in shipped():
         raise InputError(f"no model of {own.name} is shipped; give one you trained: --model RUN_DIR")
-    trained = load(model or own.name, what if ".py:" in what else None)
+    trained = load(own.name if model is None else model, what if ".py:" in what else None)
     if trained.task.name != own.name:
         raise InputError(f"{model} was trained on {trained.task.name}, not on {own.name}")
     return trained

@@ -369,6 +369,8 @@ class HAM(nn.Module):
 
     def _check(self, state: State, query: Tensor) -> None:
         state._require_unspent()
+        if (nodes := state.tree.shape[1]) % 2:
+            raise InputError(f"a tree has an even number of rows, the first of them unused; got {nodes}")
         if query.shape != (shape := (state.tree.shape[0], self.query_size)):
             raise InputError(f"the query must have shape {tuple(shape)}, got {tuple(query.shape)}")
 

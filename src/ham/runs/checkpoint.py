@@ -60,6 +60,10 @@ def lasting(name: str | Path) -> str:
 
 def find(name: str | Path) -> Path:
     """The checkpoint file that a name stands for."""
+    if not str(name):
+        raise InputError(
+            "a model's name is empty; give a run's folder, a checkpoint or the name of a shipped model"
+        )
     path = Path(name)
     if path.is_dir():
         for file in (CHECKPOINT, WEIGHTS):

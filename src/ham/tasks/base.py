@@ -237,7 +237,8 @@ def ended(
 
 def in_range(value: Any, bits: int, what: str) -> int:
     """`value` if it is a number of so many bits, else an error that names it."""
-    if not isinstance(value, (int, np.integer)) or not 0 <= value < 1 << bits:
+    whole = isinstance(value, (int, np.integer)) and not isinstance(value, bool)
+    if not whole or not 0 <= value < 1 << bits:
         raise InputError(f"{what} must be a whole number between 0 and {(1 << bits) - 1}, got {value!r}")
     return int(value)
 

@@ -132,7 +132,8 @@ class Merge(Task):
 
 def _priority(value):
     """A number that may be a priority, else an error that names it."""
-    if not isinstance(value, (int, float)) or not 0 <= value <= 1:
+    number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    if not number or not 0 <= value <= 1:
         raise InputError(f"a priority must be a number between 0 and 1, got {value!r}")
     return value
 
