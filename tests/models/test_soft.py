@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from ham import tasks
+from ham.core.errors import InputError
 from ham.models import HAM, LSTMHAM, RawHAM, SoftHAM, State
 from ham.ops import entropy_of
 from ham.ops.episode import LEAST_ENTROPY, Penalties
@@ -221,3 +222,19 @@ def test_sure_decisions_make_soft_and_hard_the_same_raw():
     inputs, asked = torch.rand(20, 8, 3), torch.randint(1, 9, (20,))
     one, other = (model(inputs, asked, asked, leaves=8) for model in (soft, hard))
     torch.testing.assert_close(one.outputs, other.outputs)
+
+
+def test_reads_and_masks_that_do_not_fit_are_refused(unchecked):
+    memory = SoftHAM(features=3, query=5, size=6)
+    x, query = torch.rand(4, 8, 3), torch.rand(4, 5)
+    state = memory.init(x)
+    read = memory.attend(state, query)
+    with pytest.raises(InputError, match=r"of 4 examples and 8 leaves, got \(1, 8\)"):
+        memory.update(state, memory.attend(memory.init(x[:1]), query[:1]), query)
+    with pytest.raises(InputError, match=r"of 4 examples and 1 leaves, got \(4, 8\)"):
+        memory.update(memory.init(x[:, :1]), read, query)
+    for active in (torch.tensor([0.5, 0.5, 2, 1]), torch.ones(1, dtype=torch.bool)):
+        with pytest.raises(InputError, match=r"active must be bool of shape \(4,\)"):
+            memory.update(state, read, query, active=active)
+    with pytest.raises(InputError, match=r"query must have shape \(4, 5\), got \(4, 6\)"):
+        memory.attend(state, torch.rand(4, 6))

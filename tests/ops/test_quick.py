@@ -111,6 +111,12 @@ class TestWhenItIsNot:
         "change",
         {
             "another part": lambda m: m.search.__setitem__(1, nn.GELU()),
+            "another dictionary of parameters": lambda m: setattr(
+                m.search[0], "_parameters", dict(m.search[0]._parameters)
+            ),
+            "another dictionary of hooks": lambda m: setattr(
+                m.search[0], "_forward_hooks", {0: lambda layer, given, made: made * 2}
+            ),
             "a part more": lambda m: m.search.append(nn.ReLU()),
             "a hook": lambda m: m.search[0].register_forward_hook(lambda *_: None),
             "a buffer": lambda m: m.search.register_buffer("mask", torch.ones(1)),

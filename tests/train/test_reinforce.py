@@ -154,3 +154,17 @@ def test_trees_of_different_sizes_are_refused(reads):
     other = memory.attend(memory.init(torch.rand(4, 8, 3)), torch.rand(4, 4))
     with pytest.raises(InputError, match="of the same size"):
         ham.reinforce([*reads, other], torch.zeros(4, 3))
+
+
+def test_who_took_part_is_said_by_bools(unchecked, reads):
+    with pytest.raises(InputError, match=r"ran must be bool, got torch\.int64"):
+        ham.reinforce(reads, REWARDS, ran=torch.full((4, 2), 5))
+
+
+def test_a_discount_that_was_changed_is_another(unchecked, reads):
+    given = {"baseline": "none", "normalise": False}
+    discount = torch.tensor(0.5)
+    before = ham.reinforce(reads, REWARDS, discount=discount, **given)
+    discount.zero_()
+    after = ham.reinforce(reads, REWARDS, discount=discount, **given)
+    assert after == ham.reinforce(reads, REWARDS, discount=0.0, **given) != before

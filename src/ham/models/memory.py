@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from torch.compiler import is_compiling
 
 from ham.core.errors import InputError
+from ham.core.numbers import whole
 from ham.core.rows import shortened
 from ham.core.tree import capacity_for, depth_of, turns_to
 from ham.models import hub
@@ -254,13 +255,14 @@ class HAM(nn.Module):
         _require_no_trace()
         items = x.shape[1]
         leaves = (
-            capacity_for(items if places is None else int(places.max()) + 1) if leaves is None else leaves
+            capacity_for(items if places is None or not len(places) else int(places.max()) + 1)
+            if leaves is None
+            else whole("leaves", leaves)
         )
         depth_of(leaves)
         check_places(places, items, leaves)
         if items > leaves:
             raise InputError(f"{items} items do not fit into a memory of {leaves} leaves")
-        values = _fitting("embed", self.embed(x), (*x.shape[:2], self.size))
         if lengths is not None:
             if tuple(lengths.shape) != (len(x),):
                 raise InputError(f"lengths must have shape ({len(x)},), got {tuple(lengths.shape)}")
@@ -271,7 +273,11 @@ class HAM(nn.Module):
                 lambda: f"lengths must lie in 0 … {items}, the rows of x, got {lengths.tolist()}",
             )
             used = torch.arange(items, device=x.device) < lengths[:, None]
-            values = values * used[..., None]
+            # What lies beyond may be anything, NaN too, and reaches neither values nor gradients.
+            x = torch.where(used[..., None], x, 0.0)
+        values = _fitting("embed", self.embed(x), (*x.shape[:2], self.size))
+        if lengths is not None:
+            values = torch.where(used[..., None], values, 0.0)
         if places is None:
             values = nn.functional.pad(values, (0, 0, 0, leaves - items))
         else:
@@ -281,6 +287,7 @@ class HAM(nn.Module):
     def empty(self, batch: int, leaves: int, *, penalties: Penalties = NO_PENALTIES) -> State:
         """A memory whose leaves are all zeros."""
         _require_no_trace()
+        leaves = whole("leaves", leaves)
         depth_of(leaves)
         # All nodes of a level are equal, so one of each is joined.
         example = next(self.parameters(), torch.empty(0))
@@ -358,10 +365,7 @@ class HAM(nn.Module):
             if fresh is not None:
                 return fresh
         self._check(state, query)
-        if active is not None and (active.dtype != torch.bool or active.shape != (len(query),)):
-            raise InputError(
-                f"active must be bool of shape ({len(query)},), got {active.dtype} {tuple(active.shape)}"
-            )
+        check_active(active, len(query))
         call = (state.tree, read.leaf, query, active, self.write, self.join, penalties.pull)
         tree, pull = run("update", reference.update, *call)
         state.spent = True
@@ -371,6 +375,10 @@ class HAM(nn.Module):
         state._require_unspent()
         if (nodes := state.tree.shape[1]) % 2:
             raise InputError(f"a tree has an even number of rows, the first of them unused; got {nodes}")
+        if any(
+            step == 0 and size > 1 for size, step in zip(state.tree.shape, state.tree.stride(), strict=True)
+        ):
+            raise InputError("examples of an expanded tree share their storage; call .contiguous() on it")
         if query.shape != (shape := (state.tree.shape[0], self.query_size)):
             raise InputError(f"the query must have shape {tuple(shape)}, got {tuple(query.shape)}")
 
@@ -402,8 +410,16 @@ def _fitting(name: str, value: Tensor, shape: tuple[int, ...]) -> Tensor:
     return value
 
 
+def check_active(active: Tensor | None, batch: int) -> None:
+    """Refuse what does not say of every example whether it takes part."""
+    if active is not None and (active.dtype != torch.bool or active.shape != (batch,)):
+        raise InputError(f"active must be bool of shape ({batch},), got {active.dtype} {tuple(active.shape)}")
+
+
 def forced(leaf: Int[Tensor, "*batch"], leaves: int) -> Float[Tensor, "*batch depth"]:
     """Uniforms that lead to the given leaves, whatever the probabilities are."""
+    if leaf.is_floating_point() or leaf.dtype == torch.bool:
+        raise InputError(f"a leaf must be a whole number, such as torch.int64, got {leaf.dtype}")
     leaf = leaf.long()  # a narrower type may not hold the number of leaves
     require(
         ((leaf >= 0) & (leaf < leaves)).all(),
@@ -416,8 +432,10 @@ def check_places(places: Int[Tensor, "items"] | None, items: int, leaves: int) -
     """Refuse places that are not as many different leaves, in ascending order, as there are items."""
     if places is None:
         return
-    if places.shape != (items,):
-        raise InputError(f"places must have shape ({items},), got {tuple(places.shape)}")
+    if places.shape != (items,) or places.dtype != torch.int64:
+        raise InputError(
+            f"places must be torch.int64 of shape ({items},), got {places.dtype} {tuple(places.shape)}"
+        )
     require(
         ((places >= 0) & (places < leaves)).all() & (places.diff() > 0).all(),
         lambda: f"places must be different leaves from 0 to {leaves - 1} in ascending order",

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from ham.core.errors import InputError
 from ham.core.tree import depth_of
-from ham.models.memory import HAM, Read, State
+from ham.models.memory import HAM, Read, State, check_active
 from ham.ops import reference
 from ham.ops.episode import NO_PENALTIES, Penalties, entropy_of, exploration_of
 from ham.ops.forms import known_as
@@ -82,6 +82,8 @@ class SoftHAM(HAM):
         penalties: Penalties = NO_PENALTIES,
     ) -> SoftRead:
         """Read Σ p(e)·h_e; the ways to choose a leaf do not apply."""
+        self._check(state, query)
+        check_active(active, len(query))
         probabilities, cost = self._descend(state, query, active, penalties)
         value = torch.einsum("be,bed->bd", probabilities, state.tree[:, state.leaves :])
         nothing = query.new_zeros(len(query), 0)
@@ -95,6 +97,12 @@ class SoftHAM(HAM):
         if not isinstance(read, SoftRead):
             raise InputError(
                 "SoftHAM writes where SoftHAM.attend read; this read is of another kind of memory"
+            )
+        check_active(active, len(query))
+        if read.probabilities.shape != (shape := (len(query), state.leaves)):
+            raise InputError(
+                f"the read must be of {shape[0]} examples and {shape[1]} leaves, "
+                f"got {tuple(read.probabilities.shape)}"
             )
         old = state.tree[:, state.leaves :]
         p = read.probabilities[..., None]

@@ -55,6 +55,7 @@ def reinforce(
     for name, value in (("discount", discount), ("exploration", exploration)):
         if not (isfinite(value) and value >= 0):
             raise InputError(f"{name} must be finite and not negative, got {value}")
+    discount, exploration = float(discount), float(exploration)
     # Counts and right-or-wrong are rewards too; γ is no whole number.
     rewards = rewards.to(reads[0].log_probs.dtype)
     if not reads[0].turns.shape[-1]:
@@ -84,6 +85,8 @@ def _shape(reads: Sequence[Read], rewards: Tensor, ran: Tensor | None) -> tuple[
     for name, given in (("rewards", rewards), ("ran", ran)):
         if given is not None and tuple(given.shape) != expected:
             raise InputError(f"{name} must have shape {expected} (batch, reads), got {tuple(given.shape)}")
+    if ran is not None and ran.dtype != torch.bool:
+        raise InputError(f"ran must be bool, got {ran.dtype}")
     if any(read.turns.shape != reads[0].turns.shape for read in reads):
         raise InputError("all reads must be of one batch and of trees of the same size")
     return expected

@@ -92,12 +92,20 @@ struct Known {
   };
   struct Members {
     PyObject* dictionary;
-    std::vector<PyObject*> values;
+    std::vector<PyObject*> values;  // null: any
+
+    bool hold() const {
+      PyObject *key, *value;
+      intptr_t position = 0;
+      size_t i = 0;
+      for (; PyDict_Next(dictionary, &position, &key, &value); ++i)
+        if (i == values.size() || (values[i] && value != values[i])) return false;
+      return i == values.size();
+    }
   };
 
   Held held;  // all that is named below
   std::vector<PyObject*> classes, parts, part_classes, empty;
-  std::vector<std::pair<PyObject*, intptr_t>> sizes;
   std::vector<Members> members;
   std::vector<Attribute> attributes;
   std::vector<PyObject*> tensors;
@@ -114,16 +122,8 @@ struct Known {
       if (!is_of(parts[i], part_classes[i])) return false;
     for (PyObject* dictionary : empty)
       if (PyDict_Size(dictionary)) return false;
-    for (auto [dictionary, size] : sizes)
-      if (PyDict_Size(dictionary) != size) return false;
-    for (const auto& [dictionary, values] : members) {
-      PyObject *key, *value;
-      intptr_t position = 0;
-      size_t i = 0;
-      while (PyDict_Next(dictionary, &position, &key, &value))
-        if (i == values.size() || value != values[i++]) return false;
-      if (i != values.size()) return false;
-    }
+    for (const Members& its : members)
+      if (!its.hold()) return false;
     for (const auto& [module, name, value] : attributes) {
       Held found(PyObject_GetAttr(modules[module], name));
       if (found.object != value) return false;
@@ -303,12 +303,14 @@ PyObject* know(PyObject*, PyObject* const* given, intptr_t) {
   each(fact(1), into(fresh->parts));
   each(fact(2), into(fresh->part_classes));
   each(fact(3), into(fresh->empty));
-  each(fact(4), [&](PyObject* dictionary) { fresh->sizes.emplace_back(dictionary, PyDict_Size(dictionary)); });
-  each(fact(5), [&](PyObject* of) {
-    Known::Members members{PyTuple_GetItem(of, 0), {}};
-    each(PyTuple_GetItem(of, 1), into(members.values));
-    fresh->members.push_back(std::move(members));
-  });
+  for (intptr_t kind : {4, 5})
+    each(fact(kind), [&](PyObject* of) {
+      Known::Members members{PyTuple_GetItem(of, 0), {}};
+      each(PyTuple_GetItem(of, 1), [&](PyObject* value) {
+        members.values.push_back(kind == 4 && value == python.none ? nullptr : value);
+      });
+      fresh->members.push_back(std::move(members));
+    });
   each(fact(6), [&](PyObject* of) {
     fresh->attributes.push_back(
         {PyLong_AsLongLong(PyTuple_GetItem(of, 0)), PyTuple_GetItem(of, 1), PyTuple_GetItem(of, 2)});

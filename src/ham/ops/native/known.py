@@ -34,8 +34,8 @@ class Facts(NamedTuple):
     part_classes: tuple[type, ...]
     empty: tuple[dict[Any, Any], ...]
     """Dictionaries that have no entries."""
-    dictionaries: tuple[dict[str, Any], ...]
-    """That keep their sizes."""
+    dictionaries: tuple[tuple[dict[str, Any], tuple[dict[Any, Any] | None, ...]], ...]
+    """Modules' own, that keep their entries; those of parameters and of hooks stay the same ones."""
     members: tuple[tuple[dict[str, Any], tuple[Any, ...]], ...]
     """Dictionaries that keep their values."""
     attributes: tuple[tuple[int, str, Any], ...]
@@ -77,7 +77,13 @@ def _facts(modules: tuple[nn.Module, ...], tensors: list[Tensor], query: int, fo
             *(getattr(part, kind) for part in all_parts for kind in HOOKS),
             *(getattr(global_hooks, name) for name in GLOBAL_HOOKS),
         ),
-        dictionaries=tuple(part.__dict__ for part in all_parts),
+        dictionaries=tuple(
+            (
+                part.__dict__,
+                tuple(value if isinstance(value, dict) else None for value in part.__dict__.values()),
+            )
+            for part in all_parts
+        ),
         members=tuple((of, tuple(of.values())) for of in members),
         attributes=tuple(attributes),
         tensors=tuple(tensors),
