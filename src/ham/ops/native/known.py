@@ -1,6 +1,6 @@
 """Modules that were found to compute just their classes' equations, and the facts by which that is seen again.
 
-csrc/quick.cpp compares them at every access: that takes well under a microsecond.
+csrc/quick.cpp compares them at every access: that takes about a microsecond.
 """
 
 from __future__ import annotations
