@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 
@@ -86,3 +87,43 @@ def test_it_ends_when_its_starter_is_killed():
     starter.wait()
     starter.stdout.close()
     assert gone(child)
+
+
+def test_none_of_those_that_start_others_all_the_time_is_left():
+    """Programs that start one after the other: whoever looked only once would miss some."""
+    program = """
+import subprocess, sys, time
+from ham.core.processes import kill_descendants
+starting = "import subprocess, time\\nwhile True: subprocess.Popen(['sleep', '31.4159']); time.sleep(0.001)"
+busy = [subprocess.Popen([sys.executable, "-I", "-S", "-c", starting]) for _ in range(4)]
+time.sleep(0.5)
+kill_descendants()
+print(*(process.poll() for process in busy))
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.stdout == "-9 -9 -9 -9\n", done.stderr
+    assert not [file for file in Path("/proc").glob("[0-9]*/cmdline") if b"31.4159" in words(file)]
+
+
+def words(file: Path) -> bytes:
+    try:
+        return file.read_bytes()
+    except OSError:
+        return b""
+
+
+@pytest.mark.parametrize("end", ["pass", "os._exit(3)", "os.kill(os.getpid(), 9)", "kill_descendants()"])
+def test_a_passing_folder_passes_however_its_process_ends(tmp_path, end):
+    program = f"""
+import os, pathlib, sys
+from ham.core.processes import kill_descendants, passing_folder
+with passing_folder(sys.argv[1]) as folder:
+    pathlib.Path(folder, "file").touch()
+    {end}
+"""
+    (folder := tmp_path / "passing").mkdir()
+    subprocess.run([sys.executable, "-c", program, folder], timeout=60)
+    until = time.monotonic() + 30
+    while folder.exists() and time.monotonic() < until:
+        time.sleep(0.02)
+    assert not folder.exists()

@@ -2,13 +2,14 @@
 
 A guard, a small Python of its own, stands between the two and watches a pipe. When the pipe closes,
 because its owner is done with the program or is gone, even by SIGKILL, the guard ends the program
-and everything that it has started.
+and everything that it has started. A folder that is only for the life of a process has such a guard too.
 """
 
 from __future__ import annotations
 
 import math
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -21,6 +22,7 @@ from typing import Any
 
 SECONDS_TO_END = 10.0
 """For a program that was asked to end; then it is killed."""
+REMOVE = "remove"
 
 
 @contextmanager
@@ -52,19 +54,66 @@ def guarded(
                 pipe.close()
 
 
+@contextmanager
+def passing_folder(path: str) -> Iterator[str]:
+    """A folder that is removed at the end of the block, or of this process if that ends first, even by SIGKILL."""
+    words = [sys.executable, "-I", "-S", __file__, REMOVE, path]
+    guard = subprocess.Popen(words, stdin=subprocess.PIPE, start_new_session=True)
+    try:
+        yield path
+    finally:
+        guard.communicate()
+        _remove(path)  # what threads of this process have written since; and all, if the guard was killed
+
+
+def _remove(path: str) -> None:
+    """Remove a folder into which somebody may still be writing."""
+    deadline = time.monotonic() + SECONDS_TO_END
+    while os.path.exists(path) and time.monotonic() < deadline:
+        shutil.rmtree(path, ignore_errors=True)
+
+
 def kill_descendants() -> None:
-    """Kill all programs that this one has started, and those that they have."""
+    """Kill all programs that this one has started, and those that they have; return when they are gone."""
+    found: set[int] = set()
+    # Stopped first: one that ran on could start another behind our back.
+    while new := _descendants() - found:
+        _signal_all(new, signal.SIGSTOP)
+        found |= new
+    _signal_all(found, signal.SIGKILL)
+    deadline = time.monotonic() + SECONDS_TO_END
+    while not found.isdisjoint(_alive()) and time.monotonic() < deadline:
+        time.sleep(0.01)
+
+
+def _descendants() -> set[int]:
     children: dict[int, list[int]] = {}
-    for file in Path("/proc").glob("[0-9]*/stat"):
-        with suppress(OSError):
-            parent = file.read_text().rpartition(")")[2].split()[1]  # after the name, which may hold anything
-            children.setdefault(int(parent), []).append(int(file.parent.name))
+    for process, parent in _alive().items():
+        children.setdefault(parent, []).append(process)
+    found: set[int] = set()
     todo = [os.getpid()]
     while todo:
-        for child in children.get(todo.pop(), []):
-            todo.append(child)
-            with suppress(OSError):
-                os.kill(child, signal.SIGKILL)
+        ours = children.get(todo.pop(), [])
+        found.update(ours)
+        todo.extend(ours)
+    return found
+
+
+def _alive() -> dict[int, int]:
+    """The parent of each process of this machine that has not ended."""
+    parents = {}
+    for file in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):
+            state, parent, *_ = file.read_text().rpartition(")")[2].split()  # the name may hold anything
+            if state not in "ZX":  # a zombie holds no file and starts nothing
+                parents[int(file.parent.name)] = int(parent)
+    return parents
+
+
+def _signal_all(processes: set[int], what: signal.Signals) -> None:
+    for process in processes:
+        with suppress(OSError):
+            os.kill(process, what)
 
 
 def _guard(pipe: int, ending: int, command: Sequence[str]) -> int:
@@ -93,4 +142,8 @@ def _guard(pipe: int, ending: int, command: Sequence[str]) -> int:
 
 
 if __name__ == "__main__":
+    if sys.argv[1] == REMOVE:
+        sys.stdin.read()  # to the end of its other side's owner
+        _remove(sys.argv[2])
+        sys.exit()
     sys.exit(_guard(int(sys.argv[1]), int(sys.argv[2]), sys.argv[3:]))

@@ -432,10 +432,10 @@ def check_places(places: Int[Tensor, "items"] | None, items: int, leaves: int) -
     """Refuse places that are not as many different leaves, in ascending order, as there are items."""
     if places is None:
         return
-    if places.shape != (items,) or places.dtype != torch.int64:
-        raise InputError(
-            f"places must be torch.int64 of shape ({items},), got {places.dtype} {tuple(places.shape)}"
-        )
+    if places.dtype != torch.int64:
+        raise InputError(f"places must be torch.int64, got {places.dtype}")
+    if places.shape != (items,):
+        raise InputError(f"places must have shape ({items},), got {tuple(places.shape)}")
     require(
         ((places >= 0) & (places < leaves)).all() & (places.diff() > 0).all(),
         lambda: f"places must be different leaves from 0 to {leaves - 1} in ascending order",

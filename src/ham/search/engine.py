@@ -31,7 +31,7 @@ from typing import Any
 from ham.core.errors import InputError
 from ham.core.files import read_text
 from ham.core.install import install
-from ham.core.processes import kill_descendants
+from ham.core.processes import kill_descendants, passing_folder
 from ham.search.plan import ERROR, Outcome, Plan, SearchFolder, outcomes, standings
 from ham.search.screen import Board
 
@@ -311,7 +311,7 @@ def _private_folder() -> Iterator[str]:
     """A folder inside one that nobody else may enter: Ray opens its own, and its sockets, to all."""
     usual = tempfile.gettempdir()
     short = usual if len(usual) <= LONGEST_TEMPORARY else "/tmp"
-    with tempfile.TemporaryDirectory(prefix="ham-", dir=short, ignore_cleanup_errors=True) as closed:
+    with passing_folder(tempfile.mkdtemp(prefix="ham-", dir=short)) as closed:
         folder = os.path.join(closed, "r")
         os.mkdir(folder)
         yield folder
