@@ -137,7 +137,9 @@ def _scale_start(run: Run, folder: RunFolder, *, only_search: bool) -> None:
     weights = torch.cat(scaled)
     nothing = torch.zeros_like(weights)
     tensors = {"weights": weights, "average": weights, "best": weights, "mean": nothing, "square": nothing}
-    folder.write_state({name: tensor.clone() for name, tensor in tensors.items()}, asdict(Progress()))
+    folder.write_state(
+        folder.run(), {name: tensor.clone() for name, tensor in tensors.items()}, asdict(Progress())
+    )
 
 
 def resident_megabytes() -> float:

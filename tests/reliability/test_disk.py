@@ -72,7 +72,7 @@ def begun(ham, tmp_path):
         (path / CONFIG).write_text(json.dumps(longer))
         # As it would stand had the longer run been killed here.
         tensors, progress = RunFolder(path).read_state()
-        RunFolder(path).write_state(tensors, {**progress, "phase": "main"})
+        RunFolder(path).write_state(RunFolder(path).run(), tensors, {**progress, "phase": "main"})
         return path
 
     return make

@@ -135,7 +135,7 @@ def test_training_that_leaves_float32_stops_and_keeps_the_last_good_state(engine
     weights = torch.cat([parameter.detach().flatten() for parameter in trained.model.parameters()])
     tensors = {name: weights.clone() for name in ("weights", "average", "best")}
     tensors |= {name: torch.zeros_like(weights) for name in ("mean", "square")}
-    folder.write_state(tensors, asdict(Progress()))
+    folder.write_state(folder.run(), tensors, asdict(Progress()))
     with pytest.raises(Diverged, match="not finite"):
         list(train(run, folder))
     kept, _ = folder.read_state()

@@ -141,10 +141,10 @@ class TestTooMuch:
     def test_a_state_whose_epoch_is_a_text(self, folder, capsys):
         """Times 2^31 batches it would be a very long one."""
         tensors, progress = folder.read_state()
-        folder.write_state(tensors, {**progress, "epoch": "x" * 1000})
         many = json.loads(RUN.to_json())
         many["data"]["batches"] = 1 << 31
         (folder.path / CONFIG).write_text(json.dumps(many))
+        folder.write_state(folder.run(), tensors, {**progress, "epoch": "x" * 1000})
         assert main(["train", "--resume", str(folder.path)]) == 2
         assert "epoch should be of type int, got 'xxx" in capsys.readouterr().err
 
@@ -275,10 +275,12 @@ class TestLies:
         tensors, progress = folder.read_state()
         open_again = {**progress, "phase": "main", "epoch": 1}
         for name, bad in (("weights", torch.nan), ("mean", torch.inf), ("square", -1.0)):
-            folder.write_state({**tensors, name: torch.full_like(tensors[name], bad)}, open_again)
+            folder.write_state(
+                folder.run(), {**tensors, name: torch.full_like(tensors[name], bad)}, open_again
+            )
             with pytest.raises(InputError, match=f"{name} holds values that training cannot make"):
                 list(train(RUN, folder))
-        folder.write_state({**tensors, "mean": tensors["mean"].double()}, open_again)
+        folder.write_state(folder.run(), {**tensors, "mean": tensors["mean"].double()}, open_again)
         with pytest.raises(InputError, match="it has tensors"):
             list(train(RUN, folder))
 
@@ -295,14 +297,14 @@ class TestLies:
     )  # fmt: skip
     def test_a_state_that_stands_nowhere(self, folder, wrong):
         tensors, progress = folder.read_state()
-        folder.write_state(tensors, {**progress, "phase": "main", "epoch": 1, **wrong})
+        folder.write_state(folder.run(), tensors, {**progress, "phase": "main", "epoch": 1, **wrong})
         with pytest.raises(InputError, match=r"is not of the run in its config|is not the state of a run"):
             list(train(RUN, folder))
 
     @pytest.mark.parametrize("progress", [[], "done", 3, None])
     def test_a_state_whose_progress_is_something_else(self, folder, progress, capsys, unchecked):
         tensors, _ = folder.read_state()
-        folder.write_state(tensors, progress)
+        folder.write_state(folder.run(), tensors, progress)
         assert main(["train", "--resume", str(folder.path)]) == 2
         assert "is not the state of a run" in capsys.readouterr().err
 
@@ -513,7 +515,7 @@ class TestLinks:
     @pytest.mark.parametrize("name", [".lock", STATE, METRICS, CHECKPOINT])
     def test_a_file_outside_is_not_changed(self, folder, tmp_path, capsys, name):
         tensors, progress = folder.read_state()
-        folder.write_state(tensors, {**progress, "phase": "main"})
+        folder.write_state(folder.run(), tensors, {**progress, "phase": "main"})
         longer = json.loads(RUN.to_json())
         longer["schedule"]["epochs"] = 3
         (folder.path / CONFIG).write_text(json.dumps(longer))

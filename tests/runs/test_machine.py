@@ -59,7 +59,7 @@ def test_gone_on_with_elsewhere_it_says_so_once(stopped, caplog, monkeypatch):
     there = {"engine": "engine-0123", "torch": "2.10.0", "cpu": "AVX2\x1b[31m"}
     monkeypatch.setattr(folders, "machine", lambda: there)
     tensors, progress = stopped.read_state()
-    stopped.write_state(tensors, progress)
+    stopped.write_state(stopped.run(), tensors, progress)
     monkeypatch.undo()
     list(train(RUN, stopped))
     (record,) = caplog.records

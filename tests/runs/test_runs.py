@@ -2,9 +2,11 @@
 
 import json
 import os
+import shutil
 import struct
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
 import torch
@@ -15,6 +17,7 @@ from ham.config import Architecture, Run
 from ham.core.errors import InputError
 from ham.core.files import write_whole
 from ham.runs import CHECKPOINT, CONFIG, METRICS, STATE, RunFolder, load, save_checkpoint
+from ham.train.state import State
 
 RUN = Run("reverse", Architecture(cells=4, size=4, hidden=4))
 
@@ -143,7 +146,7 @@ def test_state_comes_back(folder):
     assert folder.read_state() is None
     tensors = {"weights": torch.randn(5), "mean": torch.zeros(5)}
     standing = {"epoch": 3, "batch": 0, "phase": "main", "seconds": 1.5, "best": [4.0, -float("inf")]}
-    folder.write_state(tensors, standing)
+    folder.write_state(folder.run(), tensors, standing)
     found, progress = folder.read_state()
     assert progress == standing
     assert all(torch.equal(found[name], tensor) for name, tensor in tensors.items())
@@ -247,3 +250,23 @@ def test_who_holds_a_folder_can_begin_a_run_in_it_and_nobody_else(tmp_path):
             pass
     with RunFolder(folder.path).locked():
         pass
+
+
+def test_a_folder_with_what_another_run_left_is_refused(tmp_path):
+    for name in (STATE, CHECKPOINT, METRICS):
+        (path := tmp_path / name[:3]).mkdir()
+        (path / name).touch()
+        with pytest.raises(InputError, match=f"holds the {name} of another run, without its config.json"):
+            RunFolder(path).begin(RUN)
+        assert not (path / CONFIG).exists()
+
+
+def test_a_state_of_another_run_is_refused(tmp_path):
+    """Of the same shape, so that nothing else would tell."""
+    one, other = RunFolder(tmp_path / "one"), RunFolder(tmp_path / "other")
+    for folder, run in ((one, replace(RUN, seed=1)), (other, replace(RUN, seed=2))):
+        folder.begin(run)
+        State.of(run, folder)
+    shutil.copy(one.path / STATE, other.path)
+    with pytest.raises(InputError, match="it was left by one with seed 1, not 2"):
+        State.of(other.run(), other)

@@ -334,7 +334,7 @@ def test_a_state_with_strange_progress_is_refused_in_one_line(tmp_path):
     folder = begin(tmp_path / "run")
     list(train(RUN, folder))
     tensors, progress = folder.read_state()
-    folder.write_state(tensors, {**progress, "mood": "good"})
+    folder.write_state(folder.run(), tensors, {**progress, "mood": "good"})
     with pytest.raises(InputError, match=r"is not of the run in its config.*mood"):
         list(train(RUN, folder))
 

@@ -40,6 +40,9 @@ LARGEST_COUNT = 1 << 53
 MOST = {"error": 100, "bit_error": 100, "train_error": 100, "entropy": 1}
 """Percentages, and nats of which a coin has 0.69."""
 
+PROLONGED = {"schedule.epochs", "schedule.finish"}
+"""The settings of a run that change if it goes on for longer."""
+
 _log = logging.getLogger("ham")
 
 
@@ -66,6 +69,14 @@ def lines_of(records: Sequence[Mapping[str, Any]]) -> bytes:
     return "".join(json.dumps(record) + "\n" for record in records).encode()
 
 
+def _flat(settings: Mapping[str, Any], within: str = "") -> dict[str, Any]:
+    """Settings by their whole names, such as data.batch."""
+    flat = {}
+    for name, value in settings.items():
+        flat |= _flat(value, f"{within}{name}.") if isinstance(value, dict) else {within + name: value}
+    return flat
+
+
 class RunFolder:
     """The folder of one run."""
 
@@ -85,6 +96,8 @@ class RunFolder:
             if (self.path / CONFIG).exists():
                 again = f"continue it with --resume {shell_word(self.path)}"
                 raise InputError(f"{self.path} already holds a run; {again}")
+            if left := [name for name in (STATE, CHECKPOINT, METRICS) if (self.path / name).exists()]:
+                raise InputError(f"{self.path} holds the {left[0]} of another run, without its {CONFIG}")
             self.write_config(run)
 
     def write_config(self, run: Run) -> None:
@@ -167,10 +180,20 @@ class RunFolder:
     def write_checkpoint(self, run: Run, weights: Mapping[str, Tensor]) -> None:
         self._write(CHECKPOINT, checkpoint_bytes(run, weights))
 
-    def write_state(self, tensors: Mapping[str, Tensor], progress: Mapping[str, Any]) -> None:
-        """Everything that training needs to go on to the same bits, and where they are the same."""
-        header = {"format": str(FORMAT), "progress": json.dumps(progress), "machine": json.dumps(machine())}
-        self._write(STATE, to_bytes(tensors, header))
+    def write_state(self, run: Run, tensors: Mapping[str, Tensor], progress: Mapping[str, Any]) -> None:
+        """Everything that training needs to go on to the same bits, of which run, and where they are the same."""
+        header = {"format": str(FORMAT), "run": run.to_json(), "progress": json.dumps(progress)}
+        self._write(STATE, to_bytes(tensors, {**header, "machine": json.dumps(machine())}))
+
+    def _require_own(self, left_by: Run) -> None:
+        """Refuse a state that another run has left; one that is prolonged is the same."""
+        own, other = (_flat(json.loads(run.to_json())) for run in (self.run(), left_by))
+        for name in own.keys() & other.keys() - PROLONGED:
+            if own[name] != other[name]:
+                raise InputError(
+                    f"{self.path / STATE} is not of the run in {CONFIG}: "
+                    f"it was left by one with {name} {other[name]}, not {own[name]}"
+                )
 
     def warn_if_elsewhere(self) -> None:
         """Say so if the state was left by another engine, PyTorch or kind of CPU than goes on now."""
@@ -184,6 +207,8 @@ class RunFolder:
         if not path.exists():
             return None
         tensors, header = read_tensors(path)
+        if "run" in header:
+            self._require_own(Run.from_json(header["run"], f"the run in {path}"))
         progress = read_json(header.get("progress", ""), f"the progress in {path}", infinite=True)
         refusal = f"{path} is not the state of a run"
         if not isinstance(progress, dict):

@@ -110,7 +110,7 @@ class State:
         self.progress.adam_steps = self.adam.steps
         tensors = {"weights": self.flat.weights, "average": self.average, "best": self.best}
         tensors |= {"mean": self.adam.mean, "square": self.adam.square}
-        folder.write_state(tensors, asdict(self.progress))
+        folder.write_state(self.run, tensors, asdict(self.progress))
 
     @property
     def conditions(self) -> Conditions:
