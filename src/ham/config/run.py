@@ -63,6 +63,11 @@ class Run:
             f"objective.pull is for models with a tree, not for {self.model.kind}",
         )
         require(
+            not self.objective.rightward or (self.model.every > 1 and self.model.learner.traits.decides),
+            f"objective.rightward is for hard attention with several accesses a symbol (model.every), "
+            f"not for {self.model.kind} with {self.model.every}",
+        )
+        require(
             not self.schedule.opening or self.data.start <= self.schedule.opening < self.data.leaves,
             f"schedule.opening must be 0 or lie in {self.data.start} … {self.data.leaves - 1}, "
             f"got {self.schedule.opening}",
