@@ -105,9 +105,7 @@ class Case:
         with torch.no_grad():
             head.weight.copy_(self.head[None, :3])
             head.bias.copy_(self.head[3:])
-        episode = Episode(
-            *leaves, self.turns, leaf_of(self.turns), self.queries.to(dtype)
-        )
+        episode = Episode(*leaves, self.turns, leaf_of(self.turns), self.queries.to(dtype))
         inputs = torch.zeros(len(self.asked), 1, 1, dtype=dtype)
         examples = Examples(inputs, self.asked, self.targets.to(dtype), self.counted, self.asked, Bits(1))
         terms = objective(

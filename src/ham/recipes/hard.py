@@ -111,10 +111,10 @@ def _ordered(task: str, runs: int) -> Run:
 def add() -> Run:
     """With the paper's questions alone, where each digit lies is learned by heart for each length; hence `varied`.
 
-    Three phases. The usual −αH masters sums of three digits, or the run begins anew; on longer ones it learns one length
-    after the other by heart. α/H, from there and from any first state, opens what is sure and wrong. In tall trees only
-    a rule gets on, and no longer sums come before it is found (`harder`). Read in either order, two digits have the same
-    sum, and a network that mixes both stays at 13%: hence `rightward`. The end is for carries.
+    Three phases. The usual −αH masters sums of three digits, or the run begins anew; on longer ones it learns one
+    length after the other by heart. α/H, from there and from any first state, opens what is sure and wrong. In tall
+    trees only a rule gets on, and no longer sums come before it is found (`harder`). Two digits have the same sum in
+    either order, and networks that mix both stay at 13%: hence `rightward`. The end is for carries.
     """
     pace = Phase(
         learning_rate=3.2e-3,

@@ -71,7 +71,7 @@ def lines_of(records: Sequence[Mapping[str, Any]]) -> bytes:
 
 def _flat(settings: Mapping[str, Any], within: str = "") -> dict[str, Any]:
     """Settings by their whole names, such as data.batch."""
-    flat = {}
+    flat: dict[str, Any] = {}
     for name, value in settings.items():
         flat |= _flat(value, f"{within}{name}.") if isinstance(value, dict) else {within + name: value}
     return flat
