@@ -270,3 +270,21 @@ def test_a_state_of_another_run_is_refused(tmp_path):
     shutil.copy(one.path / STATE, other.path)
     with pytest.raises(InputError, match="it was left by one with seed 1, not 2"):
         State.of(other.run(), other)
+
+
+def test_a_state_is_of_its_run_wherever_the_files_of_its_own_are_by_now(tmp_path):
+    task = "from ham.tasks.reverse import Reverse\nclass Own(Reverse): pass\n"
+    for place in ("before", "after"):
+        (tmp_path / place).mkdir()
+        (tmp_path / place / "own.py").write_text(task)
+    names = [f"{tmp_path / place / 'own.py'}:Own" for place in ("before", "after")]
+    first, moved = (
+        replace(RUN, task=name, objective=replace(RUN.objective, baseline=name)) for name in names
+    )
+    folder = RunFolder(tmp_path / "run")
+    folder.begin(first)
+    for run in (first, moved, first):
+        State.of(run, folder).save(folder)
+    folder.write_config(replace(first, task="reverse"))
+    with pytest.raises(InputError, match="it was left by one with task"):
+        folder.read_state()

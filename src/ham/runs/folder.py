@@ -25,6 +25,7 @@ from ham.config import FORMAT, Run
 from ham.core.errors import InputError
 from ham.core.files import is_at, open_lock, read_json, read_text, write_whole
 from ham.core.locks import lock_at_once
+from ham.core.own import is_own
 from ham.core.tensors import to_bytes
 from ham.core.text import shell_word
 from ham.runs.checkpoint import CHECKPOINT, checkpoint_bytes, read_tensors
@@ -42,6 +43,8 @@ MOST = {"error": 100, "bit_error": 100, "train_error": 100, "entropy": 1}
 
 PROLONGED = {"schedule.epochs", "schedule.finish"}
 """The settings of a run that change if it goes on for longer."""
+NAMED_AGAIN = {"task", "objective.baseline"}
+"""Those that are given again when a run goes on, if they are in a file: wherever that is by then."""
 
 _log = logging.getLogger("ham")
 
@@ -186,10 +189,11 @@ class RunFolder:
         self._write(STATE, to_bytes(tensors, {**header, "machine": json.dumps(machine())}))
 
     def _require_own(self, left_by: Run) -> None:
-        """Refuse a state that another run has left; one that is prolonged is the same."""
+        """Refuse a state that another run has left; one that is prolonged, or whose own files moved, is the same."""
         own, other = (_flat(json.loads(run.to_json())) for run in (self.run(), left_by))
         for name in own.keys() & other.keys() - PROLONGED:
-            if own[name] != other[name]:
+            in_files = name in NAMED_AGAIN and is_own(own[name]) and is_own(other[name])
+            if own[name] != other[name] and not in_files:
                 raise InputError(
                     f"{self.path / STATE} is not of the run in {CONFIG}: "
                     f"it was left by one with {name} {other[name]}, not {own[name]}"
