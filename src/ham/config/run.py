@@ -138,6 +138,16 @@ NOWHERE = {"opening.anywhere": 0.0, "main.anywhere": 0.0, "end.anywhere": 0.0}
 UNBOUNDED = {"model.cell_bound": 0.0, **NOWHERE}
 
 
+def unused(model: Architecture) -> dict[str, Any]:
+    """The settings of a run that a model has no use for, and is refused with, as they are without them."""
+    unused: dict[str, Any] = {} if model.cell_bound else {**NOWHERE}
+    if not model.traits.tree:
+        unused |= {"objective.pull": 0.0, "opening.tall": 0.0, "main.tall": 0.0, "end.tall": 0.0}
+    if model.every == 1 or not model.learner.traits.decides:
+        unused["objective.rightward"] = 0.0
+    return unused
+
+
 def completed(changes: Mapping[str, Any]) -> Mapping[str, Any]:
     """Changes of a run with what they entail: where another controller takes an LSTM's place, what was asked of its
     cells goes with it.
