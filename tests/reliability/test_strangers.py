@@ -292,7 +292,7 @@ class TestLies:
             {"sums": [0.0]}, {"sums": [float("nan")] * 4}, {"best": []}, {"best": ["a", "b", "c"]}, {"adam_steps": -5},
             {"epoch": "x" * 1000}, {"epoch": None}, {"batch": "9"}, {"batch": 1 << 60}, {"phase": ["main"]},
             {"seconds": float("inf")}, {"seconds": "long"}, {"averaged_steps": 10**400},
-            {"phase": "done", "epoch": 0},
+            {"phase": "done", "epoch": 0}, {"phase_began": 2},
         ],
     )  # fmt: skip
     def test_a_state_that_stands_nowhere(self, folder, wrong):

@@ -54,7 +54,7 @@ class Progress:
         return (
             0 <= self.stage < len(curriculum.stages)
             and all(0 <= count < 1 << 53 for count in counts)
-            and self.epoch <= run.schedule.epochs
+            and self.phase_began <= self.epoch <= run.schedule.epochs
             and (self.phase != "done" or self.epoch > 0)
             and 0 <= self.batch <= run.data.batches
             and (len(self.best), len(self.sums), len(self.parts)) == (3, 4, len(PARTS))
