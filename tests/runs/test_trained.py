@@ -88,6 +88,16 @@ def test_what_lies_beside_a_checkpoint_is_not_exported(tmp_path, linked):
     assert "Validation error" in card
 
 
+@pytest.mark.parametrize("name", [runs.CHECKPOINT, runs.STATE])
+def test_the_folder_of_a_run_is_not_written_over(tmp_path, name):
+    """Its settings and its log have the same names; and who loads it gets its checkpoint, not what was saved there."""
+    (tmp_path / name).touch()
+    for model in (ham.load("sort"), ham.HAM(3, 4)):
+        with pytest.raises(InputError, match="holds a run, whose files would be replaced"):
+            model.save_pretrained(tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == [name]
+
+
 def test_a_loaded_model_does_for_another_task_what_the_named_one_does():
     class Twice(type(tasks.get("sort"))):
         every = 2

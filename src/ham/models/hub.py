@@ -20,13 +20,17 @@ from ham.core.tensors import check_weights, from_file, plain, to_bytes
 from ham.core.text import one_line
 
 CONFIG, WEIGHTS, CARD = "config.json", "model.safetensors", "README.md"
+OF_A_RUN = ("checkpoint.safetensors", "state.safetensors")
+"""What only the folder of a run holds, whose `CONFIG` and log have the names of ours."""
 LIBRARY = "ham-memory"
 TAGS = ("hierarchical-attentive-memory", "memory", "pytorch")
 
 
 def write(folder: str | Path, files: Mapping[str, bytes]) -> Path:
-    """The files in a folder, which is made if there is none."""
+    """The files in a folder, which is made if there is none; a run's is left alone."""
     folder = Path(folder)
+    if any((folder / name).exists() for name in OF_A_RUN):
+        raise InputError(f"{folder} holds a run, whose files would be replaced; give another folder")
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
