@@ -10,6 +10,7 @@ PLACES = {
     for field in dataclasses.fields(getattr(Run("sort"), part))
 }
 PLACES |= {name: f"model.soft.{name}" for name in ("tree_clip", "in_order")}
+PLACES["every"] = "model.every"
 PLACES |= {name: f"practice.{name}" for name in ("varied", "cramped", "fills")}
 
 

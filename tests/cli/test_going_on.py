@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
 import torch
 from safetensors.torch import load_file
 
@@ -104,6 +105,16 @@ class TestFromAnother:
         first = trained(tmp_path / "a", "--model.controller", "gru", "--schedule.epochs", 1, task="sort")
         again = trained(tmp_path / "b", "--init", first, "--schedule.epochs", 1, task="sort")
         assert RunFolder(again).run().end.anywhere == 0
+
+    @pytest.mark.parametrize("model", ["add-dham", "add-paper", "add-lstm"])
+    def test_nor_what_the_recipe_asks_of_another_kind_of_model(self, tmp_path, model):
+        """A tree, or decisions, which not all have."""
+        words = ["--data.batches", 1, "--data.validation", 1, "--schedule.epochs", 1]
+        given = ["train", "add", "--init", model, "--out", tmp_path / "a", *words]
+        assert main(list(map(str, given))) == 0
+        run = RunFolder(tmp_path / "a").run()
+        assert (run.objective.rightward > 0) == (model == "add-paper")
+        assert (run.main.tall > 0, run.objective.pull > 0) == (model != "add-lstm",) * 2
 
     def test_widths_that_do_not_fit_are_named_and_nothing_is_written(self, tmp_path, capsys):
         first = trained(tmp_path / "a", "--schedule.epochs", 1)

@@ -164,6 +164,12 @@ def changed(path, value):
         ("data.growth", 1.0, "growth must be above 1"),
         ("data.growth", 2.5, "at most 2"),
         ("main.learning_rate", -1.0, "learning_rate must be finite and not negative, got -1.0"),
+        ("objective.rightward", -1.0, "rightward must be finite and not negative, got -1.0"),
+        (
+            "objective.rightward",
+            1.0,
+            "objective.rightward is for hard attention with several accesses a symbol",
+        ),
         ("objective.pull", -1.0, "pull must be finite and not negative, got -1.0"),
         ("main.learning_rate", float("inf"), "Infinity is no number that can be used"),
         ("main.exploration", float("nan"), "NaN is no number that can be used"),

@@ -18,6 +18,7 @@ import ham
 from ham import tasks
 from ham.config import Architecture
 from ham.core.errors import InputError
+from ham.core.tree import leaf_of
 from ham.models.memory import forced
 from ham.ops import Episode, native
 from ham.ops.episode import PARTS
@@ -60,6 +61,8 @@ def cases(draw):
         "entropy": draw(st.sampled_from(["inverse", "negative", "positive"])),
         "normalise": draw(st.booleans()),
         "exploration": draw(st.sampled_from([0.0, 1e-3])),
+        "rightward": draw(st.sampled_from([0.0, 0.7])),
+        "right": draw(st.sampled_from([0.0, 0.9])),
     }
 
 
@@ -82,12 +85,16 @@ class Case:
         self.queries = normal(batch, time, 3)
         self.turns = torch.from_numpy(rng.random((batch, time, case["depth"])) < 0.5)
         self.targets = torch.from_numpy(rng.integers(0, 2, (batch, symbols, case["bits"]))).float()
+        all_right = torch.from_numpy(rng.random((batch, 1, 1)) < case["right"])
+        self.outputs = torch.where(all_right, self.outputs.abs() * (2 * self.targets - 1), self.outputs)
         self.head = torch.from_numpy(np.append(rng.normal(size=3), 0.5)).float()
         self.exploration, self.entropy = case["exploration"], case["entropy"]
         self.run = run_with(
             batch=batch,
             runs=case["runs"],
             discount=0.9,
+            every=self.every,
+            rightward=case["rightward"] if self.every > 1 else 0.0,
             **{name: case[name] for name in ("reward", "baseline", "normalise")},
         )
 
@@ -98,9 +105,7 @@ class Case:
         with torch.no_grad():
             head.weight.copy_(self.head[None, :3])
             head.bias.copy_(self.head[3:])
-        episode = Episode(
-            *leaves, self.turns, torch.zeros_like(self.turns[..., 0]).long(), self.queries.to(dtype)
-        )
+        episode = Episode(*leaves, self.turns, leaf_of(self.turns), self.queries.to(dtype))
         inputs = torch.zeros(len(self.asked), 1, 1, dtype=dtype)
         examples = Examples(inputs, self.asked, self.targets.to(dtype), self.counted, self.asked, Bits(1))
         terms = objective(

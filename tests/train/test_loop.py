@@ -128,11 +128,11 @@ def test_a_run_that_fails_its_trial_begins_anew_until_it_passes(tmp_path, every_
     grow, states = Curriculum.after, []
     epoch_of = loop._advance
 
-    def advance(state, plain):
+    def advance(state, error):
         passed = state.progress.epoch + 1 >= mastered
         monkeypatch.setattr(Curriculum, "after", lambda self, error: grow(self, error=0.0 if passed else 1.0))
         before = state.average.clone()
-        epoch_of(state, plain)
+        epoch_of(state, error)
         states.append(
             (state.progress.phase_began, torch.equal(before, state.average), state.progress.averaged_steps)
         )
@@ -457,3 +457,34 @@ def test_one_wrong_example_is_luck_in_an_end_phase(tmp_path, monkeypatch, practi
     folder = begin(tmp_path / "run", run)
     epochs = [event for event in train(run, folder) if isinstance(event, Epoch)]
     assert [epoch.epoch for epoch in epochs if epoch.best][-1] == 1 + kept
+
+
+@pytest.fixture
+def with_errors(tmp_path, monkeypatch):
+    """The epochs of a run with these validation errors, in percent: on the paper's questions, and with harder ones."""
+
+    def epochs_of(run, errors):
+        left = iter(errors)
+
+        def validate(state):
+            plain, harder = next(left)
+            return Score(100, plain, 100, 0, 1.0), Score(100, harder, 100, 0, 1.0)
+
+        monkeypatch.setattr(loop, "_validate", validate)
+        training = train(run, begin(tmp_path / "run", run))
+        return [(epoch.phase, epoch.longest) for epoch in training if isinstance(epoch, Epoch)]
+
+    return epochs_of
+
+
+def test_without_patience_the_main_phase_ends_when_its_last_stage_is_mastered(with_errors):
+    run = changed(RUN, {"schedule.epochs": 9, "schedule.patience": 0, "data.threshold": 0.1})
+    epochs = with_errors(run, [(error, 90) for error in (5, 50, 40, 40, 5, 50)])
+    assert epochs == [("main", 2), *[("main", 4)] * 4, ("finish", 4)]
+
+
+def test_inputs_get_longer_when_harder_ones_are_right_as_well(with_errors):
+    changes = {"schedule.epochs": 7, "schedule.patience": 0, "data.threshold": 0.1, "data.harder": 0.2}
+    run = changed(RUN, changes)
+    epochs = with_errors(run, [(5, 50), (15, 10), (5, 20), (5, 50), (15, 10), (5, 10), (5, 50)])
+    assert epochs == [*[("main", 2)] * 3, *[("main", 4)] * 3, ("finish", 4)]

@@ -50,6 +50,16 @@ def test_a_bit_at_one_half_is_taken_for_zero_everywhere():
     assert losses.wrong_parts(BITS.hits(outputs, targets), counted).sum() == 1
 
 
+def test_accesses_that_move_right_by_hand():
+    leaves = torch.tensor([[3, 5, 6, 6, 7, 2], [0, 1, 2, 3, -1, -1]])
+    assert losses.moved_right(leaves, 1).sum() == 0, "the first access of a symbol has none before it"
+    assert losses.moved_right(leaves, 2).tolist() == [
+        [False, True, False, False, False, False],
+        [False, True, False, True, False, False],
+    ]
+    assert losses.moved_right(leaves, 3).tolist()[0] == [False, True, True, False, True, False]
+
+
 def test_reinforce_by_hand():
     log_probs = torch.tensor([[[-1.0, -2.0], [-3.0, -4.0]], [[-5.0, -6.0], [-7.0, -8.0]]], requires_grad=True)
     advantages = torch.tensor([[1.0, -1.0], [2.0, 100.0]], requires_grad=True)

@@ -78,7 +78,7 @@ class Small:
         with torch.no_grad():
             return self.run(self.ways)[0].log_probs.sum((1, 2)).exp()
 
-    def exact(self, reward):
+    def exact(self, reward, rightward=0.0):
         episode, given = self.run(self.ways)
         counted = given.counted.to(self.inputs.dtype)
         log_p_y = given.log_prob(episode.outputs).sum(1)
@@ -86,8 +86,10 @@ class Small:
         if reward == "log-probability":
             bound = (log_p_a.exp() * log_p_y).sum()
         else:
-            hits = losses.symbol_hits(given.hits(episode.outputs.detach()), counted).sum(1)
-            bound = (log_p_a.exp().detach() * (log_p_y + hits * log_p_a)).sum()
+            hits = losses.symbol_hits(given.hits(episode.outputs.detach()), counted)
+            moved = losses.moved_right(episode.leaves, self.every) * (hits == 1).all(1, keepdim=True)
+            earned = hits.sum(1) + rightward * moved.to(hits.dtype).sum(1)
+            bound = (log_p_a.exp().detach() * (log_p_y + earned * log_p_a)).sum()
         return -flat(torch.autograd.grad(bound, self.parameters.values()))
 
 
@@ -119,6 +121,16 @@ def test_the_estimators_expectation_is_the_exact_gradient(shape, reward, baselin
     exact = small.exact(reward)
     assert exact.abs().max() > 0.01
     torch.testing.assert_close(mean, exact, rtol=1e-9, atol=1e-11)
+
+
+def test_what_an_order_earns_is_a_reward_like_any_other():
+    small = Small(2, 1)
+    episode, _ = small.run(small.ways)
+    (ascending,) = (episode.leaves == torch.tensor([1, 2])).all(1).nonzero()
+    small.targets = (episode.outputs[ascending] > 0).to(small.targets.dtype).detach()
+    mean = small.estimate(small.ways, small.probabilities(), every=2, rightward=0.7)
+    torch.testing.assert_close(mean, small.exact("hamming", rightward=0.7), rtol=1e-9, atol=1e-11)
+    assert not torch.allclose(mean, small.exact("hamming")), "or the test says little"
 
 
 @pytest.mark.parametrize("reward", ["log-probability", "hamming"])

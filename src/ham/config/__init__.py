@@ -5,7 +5,17 @@ from ham.config.data import Data
 from ham.config.model import Architecture, Soft
 from ham.config.objective import Objective
 from ham.config.options import Options
-from ham.config.run import FORMAT, NOWHERE, UNBOUNDED, Run, changed, completed, paper, require_readable
+from ham.config.run import (
+    FORMAT,
+    NOWHERE,
+    UNBOUNDED,
+    Run,
+    changed,
+    completed,
+    paper,
+    require_readable,
+    unused,
+)
 from ham.config.schedule import END, Optimiser, Phase, Schedule
 
 __all__ = [
@@ -27,4 +37,5 @@ __all__ = [
     "from_dict",
     "paper",
     "require_readable",
+    "unused",
 ]

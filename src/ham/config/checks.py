@@ -13,7 +13,7 @@ from ham.core.numbers import is_finite
 
 LARGEST = {"cells": 1 << 10, "size": 1 << 10, "hidden": 1 << 10, "every": 1 << 6}
 LARGEST |= {"grid": 1 << 20, "batch": 1 << 16, "start": 1 << 20, "leaves": 1 << 20, "tallest": 1 << 20}
-LARGEST |= dict.fromkeys(("runs", "batches", "validation", "patience"), 1 << 31)
+LARGEST |= dict.fromkeys(("runs", "batches", "validation"), 1 << 31)
 LARGEST |= {"epochs": 100_000}  # as many records of epochs as can be read again
 """Of each setting. A run's file may come from elsewhere, and must not ask for more than any machine has."""
 

@@ -27,7 +27,9 @@ class Data:
     """Leaves of the largest tree that is trained on; 0 is all of them. Below `leaves`, validation goes
     further than training, which tells how a recipe generalises without a look at longer test inputs."""
     threshold: float = 0.2
-    """Validation error below which inputs get longer."""
+    """Validation error, on the paper's questions, below which inputs get longer."""
+    harder: float = 1.0
+    """Not before the error is this low where half of the questions are as hard as is practised, too; 1 never waits."""
     growth: float = 2.0
     """By what factor. With 2 the tree doubles each time, which is the paper's curriculum; below, inputs of several
     lengths have the same tree, the smallest that holds them."""
@@ -51,5 +53,5 @@ class Data:
         )
         require(self.batch % self.runs == 0, f"batch {self.batch} is no multiple of runs {self.runs}")
         require(1 < self.growth <= 2, f"growth must be above 1 and at most 2, got {self.growth}")
-        require_shares(self, "mix", "threshold", "scattered")
+        require_shares(self, "mix", "threshold", "harder", "scattered")
         require_finite(self)

@@ -24,6 +24,10 @@ class Objective:
     entropy: Literal["inverse", "negative"] = "inverse"
     """The exploration term: α/H(p), or the usual −αH(p). With soft attention, of every turn, times the probability
     of coming to it."""
+    rightward: float = 0.0
+    """Reward of an access that lies to the right of the one before it, if both make one symbol, in runs without a wrong
+    symbol: of orders that earn the same, one is then worth more. For models with several accesses a symbol
+    (`model.every`)."""
     pull: float = 0.0
     """Weight of h²/2, over the values h that JOIN makes in an example. Without it they grow from level to level, and a
     tree taller than those trained on looks like none of them."""

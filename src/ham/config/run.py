@@ -63,6 +63,11 @@ class Run:
             f"objective.pull is for models with a tree, not for {self.model.kind}",
         )
         require(
+            not self.objective.rightward or (self.model.every > 1 and self.model.learner.traits.decides),
+            f"objective.rightward is for hard attention with several accesses a symbol (model.every), "
+            f"not for {self.model.kind} with {self.model.every}",
+        )
+        require(
             not self.schedule.opening or self.data.start <= self.schedule.opening < self.data.leaves,
             f"schedule.opening must be 0 or lie in {self.data.start} … {self.data.leaves - 1}, "
             f"got {self.schedule.opening}",
@@ -131,6 +136,16 @@ def _numbers_in_a_step(model: Architecture, data: Data) -> int:
 NOWHERE = {"opening.anywhere": 0.0, "main.anywhere": 0.0, "end.anywhere": 0.0}
 """For a model without a bound inside of which it could start."""
 UNBOUNDED = {"model.cell_bound": 0.0, **NOWHERE}
+
+
+def unused(model: Architecture) -> dict[str, Any]:
+    """The settings of a run that a model has no use for, and is refused with, as they are without them."""
+    unused: dict[str, Any] = {} if model.cell_bound else {**NOWHERE}
+    if not model.traits.tree:
+        unused |= {"objective.pull": 0.0, "opening.tall": 0.0, "main.tall": 0.0, "end.tall": 0.0}
+    if model.every == 1 or not model.learner.traits.decides:
+        unused["objective.rightward"] = 0.0
+    return unused
 
 
 def completed(changes: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -39,7 +39,8 @@ class Schedule:
     """Rows of the longest inputs of the opening phase: once they are mastered, the main phase begins, with inputs as
     long; 0 has none."""
     patience: int = 10
-    """The main phase ends after so many epochs on the last stage without a lower validation error."""
+    """The main phase ends after so many epochs on the last stage without a lower validation error; 0: as soon as that
+    stage is mastered, as every other ends."""
     restart: bool = False
     """Begin the main phase again whenever inputs get longer: from the averaged weights, with its first learning rate
     and exploration."""
@@ -49,7 +50,8 @@ class Schedule:
 
     def __post_init__(self) -> None:
         require_types(self)
-        require_in_range(self, "epochs", "patience")
+        require_in_range(self, "epochs")
+        require(self.patience >= 0, f"patience must not be negative, got {self.patience}")
         require(self.trial >= 0, f"trial must not be negative, got {self.trial}")
         require(self.main >= 0, f"main must not be negative, got {self.main}")
         require(self.opening >= 0, f"opening must not be negative, got {self.opening}")

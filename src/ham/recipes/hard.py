@@ -111,9 +111,10 @@ def _ordered(task: str, runs: int) -> Run:
 def add() -> Run:
     """With the paper's questions alone, where each digit lies is learned by heart for each length; hence `varied`.
 
-    Three phases. The usual −αH masters short sums, or the run begins anew; on longer ones it unlearns them. α/H, from
-    there, opens what is sure and wrong, on each tree anew, and in tall ones only a rule gets on. The end is for any
-    first state and for carries.
+    Three phases. The usual −αH masters sums of three digits, or the run begins anew; on longer ones it learns one
+    length after the other by heart. α/H, from there and from any first state, opens what is sure and wrong. In tall
+    trees only a rule gets on, and no longer sums come before it is found (`harder`). Two digits have the same sum in
+    either order, and networks that mix both stay at 13%: hence `rightward`. The end is for carries.
     """
     pace = Phase(
         learning_rate=3.2e-3,
@@ -126,11 +127,11 @@ def add() -> Run:
         "add",
         replace(_BOUNDED, every=2),
         practice=Options(varied=0.6),
-        data=Data(runs=4, start=8, threshold=0.002),
-        objective=replace(_PEERS, discount=0.5, pull=1.2e-4),
-        schedule=Schedule(epochs=200, finish=38, opening=16, patience=20, restart=True, trial=12),
+        data=Data(runs=4, start=8, threshold=0.002, harder=0.05),
+        objective=replace(_PEERS, discount=0.5, rightward=0.3, pull=1.2e-4),
+        schedule=Schedule(epochs=200, finish=38, opening=8, patience=0, restart=True, trial=8),
         opening=replace(pace, exploration=0.028, exploration_decay=0.92, exploration_term="negative"),
-        main=replace(pace, tall=0.3),
+        main=replace(pace, tall=0.6, anywhere=0.5),
         end=replace(_ANY_LENGTH, learning_rate=2.5e-3, learning_rate_decay=0.94, hard=0.3),
     )
 

@@ -52,7 +52,7 @@ def _from_the_start(hard: Run) -> Run:
         data=Data(batches=1000 if hard.task == "sort" else 500, validation=2500, threshold=0.25, mix=0.35),
         objective=Objective(pull=6e-4),
         optimiser=Optimiser(clip=1.2),
-        schedule=Schedule(epochs=36, finish=10, restart=hard.schedule.restart),
+        schedule=Schedule(epochs=36, finish=10, restart=hard.task == "add"),
         main=Phase(learning_rate=4.5e-3, exploration=5e-3, exploration_decay=0.82),
     )
 

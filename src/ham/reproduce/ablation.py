@@ -36,6 +36,7 @@ LEFT_OUT: dict[str, dict[str, Any]] = {
     "hard cases": {"main.hard": 0.0, "end.hard": 0.0},
     "mixed sizes": {"data.mix": 0.0},
     "leave-one-out": {"data.runs": 1, "objective.baseline": "learned"},
+    "one order": {"objective.rightward": 0.0},
     "averaging": {"optimiser.averaging": 0.0},
     "end phase": {"schedule.finish": 0},
     "other starts": {"schedule.trial": 0},

@@ -30,9 +30,13 @@ class Curriculum:
 
     def after(self, error: float) -> Curriculum:
         """The curriculum once the current stage was validated with this error."""
-        if error < self.threshold and not self.complete:
+        if self.masters(error) and not self.complete:
             return replace(self, stage=self.stage + 1)
         return self
+
+    def masters(self, error: float) -> bool:
+        """Whether a stage that was validated with this error is mastered."""
+        return error < self.threshold
 
     def back_to(self, most: int) -> Curriculum:
         """The last stage that has no longer inputs than these."""

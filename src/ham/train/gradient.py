@@ -176,6 +176,7 @@ def options_of(run: Run) -> dict[str, Any]:
         "baseline": run.objective.baseline,
         "normalise": run.objective.normalise,
         "discount": run.objective.discount,
+        "rightward": run.objective.rightward,
         "least_entropy": LEAST_ENTROPY,
         "least_square": LEAST_SQUARE,
     }

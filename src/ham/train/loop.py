@@ -164,7 +164,7 @@ def _end_of_epoch(state: State, now: Pace, clock: _Clock, folder: RunFolder) -> 
     state.progress.seconds = clock.seconds()
     epoch = _record(state, score, now, is_best)
     state.records.append(asdict(epoch))
-    _advance(state, plain)
+    _advance(state, _error_that_counts(state, plain, score))
     if is_best:
         with state.flat.borrowed(state.best):
             folder.write_checkpoint(state.run, state.model.state_dict())
@@ -264,10 +264,15 @@ def _record(state: State, score: Score, now: Pace, is_best: bool) -> Epoch:
     )
 
 
-def _advance(state: State, plain: Score) -> None:
-    """On to the next epoch, and to longer inputs or another phase where the paper's questions say so."""
+def _error_that_counts(state: State, plain: Score, score: Score) -> float:
+    """For the mastery of a stage: that on the paper's questions, once what is practised goes wrong seldom enough."""
+    return plain.error / 100 if score.error <= 100 * state.run.data.harder else 1.0
+
+
+def _advance(state: State, error: float) -> None:
+    """On to the next epoch, and to longer inputs or another phase where this error says so."""
     progress, schedule, before = state.progress, state.run.schedule, (state.conditions, state.validated)
-    state.curriculum = state.curriculum.after(plain.error / 100)
+    state.curriculum = state.curriculum.after(error)
     grew = state.curriculum.stage > progress.stage
     progress.epoch += 1
     progress.batch, progress.sums, progress.parts = 0, [0.0] * 4, [0.0] * len(PARTS)
@@ -276,7 +281,7 @@ def _advance(state: State, plain: Score) -> None:
         if settled:
             state.curriculum = state.curriculum.back_to(schedule.opening)
     else:
-        settled = state.curriculum.complete and progress.since_better >= schedule.patience
+        settled = state.curriculum.complete and _is_settled(state, error)
     progress.stage = state.curriculum.stage
     phase = phase_after(schedule, progress.phase, progress.phase_began, progress.epoch, settled)
     if phase == "done":
@@ -288,6 +293,13 @@ def _advance(state: State, plain: Score) -> None:
     if phase != "done" and (state.conditions, state.validated) != before:
         # What is validated on is another thing from here on: errors before do not compare.
         progress.best = Progress().best
+
+
+def _is_settled(state: State, error: float) -> bool:
+    """Whether the main phase is done with the last stage, which did not just begin."""
+    if state.run.schedule.patience:
+        return state.progress.since_better >= state.run.schedule.patience
+    return state.progress.stage == state.curriculum.stage and state.curriculum.masters(error)
 
 
 def _failed_its_trial(state: State) -> bool:

@@ -7,7 +7,7 @@ over the batch.
 from __future__ import annotations
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 
@@ -22,6 +22,12 @@ def symbol_hits(
 ) -> Float[Tensor, "batch symbols"]:
     """Share of the parts of every counted symbol, such as its bits, that are right."""
     return hits.to(counted.dtype).mean(-1) * counted
+
+
+def moved_right(leaves: Int[Tensor, "batch time"], every: int) -> Bool[Tensor, "batch time"]:
+    """Which accesses lie to the right of the one before them, that is of the same symbol."""
+    moved = leaves > torch.nn.functional.pad(leaves[:, :-1], (1, 0))
+    return moved & (torch.arange(leaves.shape[1], device=leaves.device) % every > 0)
 
 
 def reinforce_loss(
@@ -68,6 +74,7 @@ def whole_sequences_wrong(wrong: Bool[Tensor, "batch symbols parts"]) -> Bool[Te
 __all__ = [
     "baseline_loss",
     "exploration_loss",
+    "moved_right",
     "reinforce_loss",
     "symbol_hits",
     "weights_in_order",

@@ -111,6 +111,9 @@ def objective(
     ran = (time < (examples.asked * every)[:, None]).to(counted.dtype)
     rewards = hits if settings.reward == "hamming" else log_prob.detach()
     returns = discounted_returns(rewards, settings.discount, every)
+    if settings.rightward:
+        moved = losses.moved_right(episode.leaves, every) * (hits == counted).all(-1, keepdim=True) * ran
+        returns = returns + settings.rightward * discounted_returns(moved, settings.discount, 1)
     outcomes = Outcomes(returns, ran, run.data.runs, partial(_predicted, head, episode.queries))
     estimate = estimated(estimator or estimators.get(settings.baseline), outcomes)
     if estimate.loss is not None:

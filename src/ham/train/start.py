@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from ham import recipes, tasks
-from ham.config import NOWHERE, Run, changed
+from ham.config import Run, changed, unused
 from ham.core import own
 from ham.core.errors import InputError
 from ham.core.files import require_no_link
@@ -109,8 +109,7 @@ def starting_from(run: Run, model: ModelLike) -> Run:
     """The run with a trained model's architecture, and its weights as the first ones."""
     file = _file_of(model) if isinstance(model, Trained) else model
     architecture = run_of(file).model
-    run = run if architecture.cell_bound else changed(run, NOWHERE)
-    return replace(run, model=architecture, init=lasting(file))
+    return replace(changed(run, unused(architecture)), model=architecture, init=lasting(file))
 
 
 def _file_of(trained: Trained) -> Path:

@@ -106,12 +106,29 @@ void outputs_pass(const HamObjective& o, const Scratch& scratch) {
   }
 }
 
+bool all_right(const HamObjective& o, const float* hits, int64_t b) {
+  for (int64_t s = b * o.symbols; s < (b + 1) * o.symbols; ++s)
+    if (o.counted[s] && hits[s] != 1.f) return false;
+  return true;
+}
+
+// Whether an access lies to the right of the one before it: where their turns first differ, it went right.
+bool moved_right(const HamObjective& o, int64_t b, int64_t t) {
+  const uint8_t* now = o.turns + (b * o.timesteps + t) * o.levels;
+  const uint8_t* before = now - o.levels;
+  for (int64_t level = 0; level < o.levels; ++level)
+    if (now[level] != before[level]) return now[level] > before[level];
+  return false;
+}
+
 // Discounted returns, example by example from the last timestep to the first.
-void returns_pass(const HamObjective& o, const float* rewards, float* returns) {
+void returns_pass(const HamObjective& o, const float* rewards, const float* hits, float* returns) {
   for (int64_t b = 0; b < o.batch; ++b) {
+    const bool in_order = o.rightward > 0.f && all_right(o, hits, b);
     float later = 0.f;
     for (int64_t t = o.timesteps - 1; t >= 0; --t) {
       later *= o.discount;
+      if (in_order && t % o.every > 0 && t < o.durations[b] && moved_right(o, b, t)) later += o.rightward;
       if ((t + 1) % o.every == 0) later += rewards[b * o.symbols + t / o.every];
       returns[b * o.timesteps + t] = later;
     }
@@ -230,16 +247,12 @@ void ham_objective(const HamObjective* objective) {
   double cross_entropy = 0;
   int64_t wrong = 0;
   for (int64_t b = 0; b < o.batch; ++b) {
-    bool all_right = true;
-    for (int64_t s = b * o.symbols; s < (b + 1) * o.symbols; ++s) {
-      cross_entropy -= scratch.log_prob[s];
-      all_right &= !o.counted[s] || scratch.hits[s] == 1.f;
-    }
-    wrong += !all_right;
+    for (int64_t s = b * o.symbols; s < (b + 1) * o.symbols; ++s) cross_entropy -= scratch.log_prob[s];
+    wrong += !all_right(o, scratch.hits, b);
   }
   cross_entropy /= static_cast<double>(o.batch);
 
-  returns_pass(o, o.reward == kHamming ? scratch.hits : scratch.log_prob, scratch.returns);
+  returns_pass(o, o.reward == kHamming ? scratch.hits : scratch.log_prob, scratch.hits, scratch.returns);
   double baseline_loss = 0;
   if (o.baseline == kLearned) baseline_loss = baseline_pass(o, scratch);
   if (o.baseline == kLeaveOneOut) leave_one_out_pass(o, scratch.returns);

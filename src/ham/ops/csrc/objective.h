@@ -16,7 +16,7 @@ enum HamTerm { kCrossEntropy, kBaselineLoss, kReinforce, kExploration, kPull, kM
 struct HamObjective {
   int64_t batch, symbols, bits, timesteps, levels, query, every, runs;
   int64_t reward, baseline, normalise, entropy;
-  float discount, reinforce, exploration, least_entropy, least_square;
+  float discount, rightward, reinforce, exploration, least_entropy, least_square;
   const float* outputs;       // [symbols][bits]
   const float* targets;       // [symbols][bits]
   const uint8_t* counted;     // [symbols]; none beyond an example's duration

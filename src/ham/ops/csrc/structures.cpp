@@ -48,7 +48,7 @@ std::string described() {
   STRUCTURE(HamObjective,
     FIELD(batch) FIELD(symbols) FIELD(bits) FIELD(timesteps) FIELD(levels) FIELD(query) FIELD(every) FIELD(runs)
     FIELD(reward) FIELD(baseline) FIELD(normalise) FIELD(entropy)
-    FIELD(discount) FIELD(reinforce) FIELD(exploration) FIELD(least_entropy) FIELD(least_square)
+    FIELD(discount) FIELD(rightward) FIELD(reinforce) FIELD(exploration) FIELD(least_entropy) FIELD(least_square)
     FIELD(outputs) FIELD(targets) FIELD(counted) FIELD(durations) FIELD(turn_logits) FIELD(turns) FIELD(queries)
     FIELD(head) FIELD(d_outputs) FIELD(d_turn_logits) FIELD(d_head) FIELD(scratch) FIELD(terms))
   STRUCTURE(HamReader,

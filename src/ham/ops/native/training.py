@@ -53,13 +53,14 @@ class Options:
     baseline: str
     normalise: bool
     discount: float
+    rightward: float
     least_entropy: float
     least_square: float
 
     def fill(self, objective: Any) -> None:
         objective.runs, objective.normalise = self.runs, self.normalise
         objective.reward, objective.baseline = REWARDS.index(self.reward), BASELINES.index(self.baseline)
-        objective.discount = self.discount
+        objective.discount, objective.rightward = self.discount, self.rightward
         objective.least_entropy, objective.least_square = self.least_entropy, self.least_square
 
 
