@@ -296,7 +296,7 @@ def test_gradients_of_sequences(data):
 
 OPTIONS = training.Options(
     runs=1, reward="hamming", baseline="learned", normalise=True,
-    discount=0.9, least_entropy=1e-3, least_square=1e-12,
+    discount=0.9, rightward=0.5, least_entropy=1e-3, least_square=1e-12,
 )  # fmt: skip
 
 
